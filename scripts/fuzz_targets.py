@@ -179,8 +179,8 @@ def _model(folder: Path) -> Check:
             with _refusals():
                 predictor = load_model(loaded)
                 level = 0.8 if (loaded / "calibration.json").exists() else None
-                predictor = predictor.with_uncertainty(level, domain=(loaded / "domain.json").exists())
-                found = predictor.predict_with_errors(["CCO", "c1ccccc1"])
+                options = predictor.find_options(level, domain=(loaded / "domain.json").exists())
+                found = predictor.predict_with_errors(["CCO", "c1ccccc1"], options=options)
                 finite = np.isfinite(found.values).all(1).tolist()
                 assert len(found.errors) == 2, "rows are lost"
                 assert finite == [reason is None for reason in found.errors], "a row without value or reason"

@@ -67,7 +67,7 @@ def test_nothing_is_unpickled(name, tmp_path, no_pickles):
     if data is None or data.tokens == "molecules":
         assert model.predict_with_errors(SMILES).errors == [None, None]
     if (SAVED / name / "calibration.json").is_file():
-        model.with_uncertainty(0.5, domain=(SAVED / name / "domain.json").is_file()).predict(SMILES)
+        model.predict_with_errors(SMILES, interval=0.5, domain=(SAVED / name / "domain.json").is_file())
 
 
 def test_files_that_differ_in_case_are_others(tmp_path):
@@ -93,7 +93,7 @@ def test_a_device_is_not_read(name, tmp_path):
     if name == "rows.csv":  # read when molecules are compared with those of the training
         (folder / "domain.json").unlink(missing_ok=True)
         with pytest.raises(MolsliceError):
-            load_model(folder).with_uncertainty(domain=True)
+            load_model(folder).find_options(domain=True)
     else:
         refusal(folder)
 

@@ -35,6 +35,7 @@ from molslice.cli.console import (
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
     from molslice.inference.load import Predictor
+    from molslice.inference.options import PredictionOptions
     from molslice.inference.predictions import Predictions
     from molslice.inference.tables.cluster import RayEngine
 
@@ -104,11 +105,11 @@ def run(args: argparse.Namespace) -> int:
     _check_usage(args)
     device = "cpu" if args.engine else args.device  # Ray's workers load the model again
     predictor = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
-    predictor = predictor.with_uncertainty(args.interval, domain=args.domain)
+    options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
-        return _predict_listed(predictor, args)
+        return _predict_listed(predictor, options, args)
     if args.input is not None:
-        return _predict_table(predictor, args)
+        return _predict_table(predictor, options, args)
     if isinstance(predictor, Predictor):
         return _write_submission(predictor, args)
     args.usage_error("--submission needs the run of a network")
@@ -126,12 +127,16 @@ def _check_usage(args: argparse.Namespace) -> None:
         args.usage_error("--json needs a file as --output, because both write to standard output")
 
 
-def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
+def _predict_listed(
+    predictor: "SmilesPredictor", options: "PredictionOptions", args: argparse.Namespace
+) -> int:
     from molslice.data.molecules.fragments import count_wildcards
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
-    predictions = predictor.predict_with_errors(args.smiles, workers=args.workers, progress=not args.quiet)
+    predictions = predictor.predict_with_errors(
+        args.smiles, options=options, workers=args.workers, progress=not args.quiet
+    )
     refusals = Refusals()
     for place, (text, reason) in enumerate(zip(args.smiles, predictions.errors, strict=True)):
         if reason is not None and args.strict:
@@ -142,11 +147,11 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     wildcards = count_wildcards(readable)
     if args.json:
         counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
-        listed = listed_json(predictor, args.smiles, predictions)
+        listed = listed_json(predictor, args.smiles, predictions, options)
         mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced, "wildcards": wildcards}
         write_json({**listed, **counts, "refusals": refusals.report(), **mixtures})
     else:
-        write(listed_text(predictor, args.smiles, predictions))
+        write(listed_text(predictor, args.smiles, predictions, options))
     for line in refusal_lines(refusals.report()) if not args.quiet else ():
         say(line)
     if all(reason is not None for reason in predictions.errors):
@@ -156,14 +161,19 @@ def _predict_listed(predictor: "SmilesPredictor", args: argparse.Namespace) -> i
     return 0
 
 
-def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "Predictions") -> dict:
+def listed_json(
+    predictor: "SmilesPredictor",
+    smiles: list[str],
+    predictions: "Predictions",
+    options: "PredictionOptions",
+) -> dict:
     """Return the model, its targets, and one entry for each SMILES."""
     from molslice.inference.columns import ERROR, SMILES
     from molslice.inference.predictions import text_to_json
 
     targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
-    numbers, texts = predictor.table_columns()
-    rows, level = predictions.table_rows(), predictor.level
+    numbers, texts = predictor.table_columns(options)
+    rows, level = predictions.table_rows(), options.level
     return {
         "model": predictor.name,
         **({} if level is None else {"interval": level}),
@@ -182,12 +192,17 @@ def listed_json(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
     }
 
 
-def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "Predictions") -> str:
+def listed_text(
+    predictor: "SmilesPredictor",
+    smiles: list[str],
+    predictions: "Predictions",
+    options: "PredictionOptions",
+) -> str:
     """Format a table with one line for each SMILES."""
     names = zip(predictor.target_names, predictor.target_units, strict=True)
     header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
     failed = any(reason is not None for reason in predictions.errors)
-    numbers, texts = predictor.table_columns()
+    numbers, texts = predictor.table_columns(options)
     header += [*numbers[len(predictor.columns) :], *texts]
     table = predictions.table_rows()
     rows = [
@@ -199,12 +214,14 @@ def listed_text(predictor: "SmilesPredictor", smiles: list[str], predictions: "P
     return text_table([*header, "error"] if failed else header, rows)
 
 
-def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> int:
+def _predict_table(
+    predictor: "SmilesPredictor", options: "PredictionOptions", args: argparse.Namespace
+) -> int:
     from molslice.inference.tables.folder import is_folder, predict_folder
     from molslice.inference.tables.table import predict_table
 
-    options = {name: getattr(args, name) for name in ("smiles_column", "delimiter", "resume", "strict")}
-    options["progress"] = not args.quiet
+    reading = {name: getattr(args, name) for name in ("smiles_column", "delimiter", "resume", "strict")}
+    reading["progress"] = not args.quiet
     cluster = _cluster(args) if args.engine else None
     outputs = None
     if is_folder(args.output):
@@ -212,7 +229,7 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
             args.usage_error("--metrics needs one file as --output")
         workers = 0 if cluster else args.workers
         report, outputs = predict_folder(
-            predictor, args.input, args.output, engine=cluster, workers=workers, **options
+            predictor, args.input, args.output, options, engine=cluster, workers=workers, **reading
         )
     else:
         if cluster and args.resume:
@@ -222,10 +239,11 @@ def _predict_table(predictor: "SmilesPredictor", args: argparse.Namespace) -> in
                 predictor,
                 args.input,
                 args.output,
+                options,
                 metrics=args.metrics,
                 workers=args.workers,
                 engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
-                **options,
+                **reading,
             )
     if args.json:
         files = {} if outputs is None else {"files": outputs}

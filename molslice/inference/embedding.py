@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import Predictions
 from molslice.inference.reading import SmilesReader
 from molslice.tasks.targets import TargetInfo
@@ -54,6 +55,6 @@ class Embedder(SmilesPredictor):
         """Return the reader of the model without descriptors, which an embedding does not depend on."""
         return self.predictor.reader(workers, with_descriptors=False)
 
-    def predict_part(self, part: MoleculeStore) -> Predictions:
+    def predict_molecules(self, molecules: MoleculeStore, options: PredictionOptions = PLAIN) -> Predictions:  # noqa: ARG002
         """Compute the embeddings of the molecules of a store, float32 [rows, 2 D]; NaN in failed rows."""
-        return self.predictor.embed_store(part)
+        return self.predictor.embed_store(molecules)

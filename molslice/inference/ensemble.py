@@ -1,11 +1,9 @@
 """An ensemble: networks that were trained on the same rows from different seeds."""
 
-import copy
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -13,11 +11,10 @@ from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.base import ChunkReader, SmilesPredictor
-from molslice.inference.domain import TrainingDomain
 from molslice.inference.network import Predictor
+from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import Members, Predictions
 from molslice.types import MolsliceError
-from molslice.uncertainty.calibration import Calibration
 
 __all__ = ["EnsemblePredictor"]
 
@@ -58,13 +55,6 @@ class EnsemblePredictor(SmilesPredictor):
         """Order of the atoms in training, `canonical` or `input`."""
         return self.members[0].atom_order
 
-    def with_dropout(self, passes: int) -> Self:
-        """Return the ensemble with dropout passes of each member; see `SmilesPredictor.with_dropout`."""
-        found = copy.copy(self)
-        found.dropout_passes = passes
-        found.members = tuple(member.with_dropout(passes) for member in self.members)
-        return found
-
     def checksum(self) -> str:
         """Return a checksum of the weights of all members; see `SmilesPredictor.checksum`."""
         return hashlib.sha256("".join(member.checksum() for member in self.members).encode()).hexdigest()
@@ -73,50 +63,46 @@ class EnsemblePredictor(SmilesPredictor):
         """Return the reader of the members; see `Predictor.reader`."""
         return self.members[0].reader(workers)
 
-    def predict_part(self, part: MoleculeStore) -> Predictions:
-        """Predict the rows of a store; see `SmilesPredictor.predict_part`."""
-        return self._mean([member.predict_store(part) for member in self._asked_members()])
+    def predict_molecules(self, molecules: MoleculeStore, options: PredictionOptions = PLAIN) -> Predictions:
+        """Predict the rows of a store; see `SmilesPredictor.predict_molecules`."""
+        asked = self._options_of_members(options)
+        return self._mean([member.predict_molecules(molecules, asked) for member in self.members], options)
 
     def predict_dataset(
         self,
         dataset: MoleculeDataset,
         rows: np.ndarray,
+        options: PredictionOptions = PLAIN,
         *,
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
         """Predict rows of a data set; see `Predictor.predict_dataset`."""
-        parts = [
-            member.predict_dataset(dataset, rows, atom_permutation=atom_permutation, progress=progress)
-            for member in self._asked_members()
+        asked = self._options_of_members(options)
+        predicted = [
+            member.predict_dataset(dataset, rows, asked, atom_permutation=atom_permutation, progress=progress)
+            for member in self.members
         ]
-        return self._mean(parts)
+        return self._mean(predicted, options)
 
-    def _asked_members(self) -> list[Predictor]:
-        """Return the members, with their own spreads if that of the ensemble is needed."""
-        return [member.with_members() if self.needs_spread else member for member in self.members]
-
-    def find_calibration(self) -> Calibration:
-        """Return the held-out rows of the ensemble; see `SmilesPredictor.find_calibration`."""
-        return self.read_calibration(self.folder)
-
-    def find_domain(self) -> TrainingDomain:
-        """Return the training molecules; see `SmilesPredictor.find_domain`."""
-        return self.read_domain(self.folder)
-
-    def _mean(self, parts: Sequence[Predictions]) -> Predictions:
-        """Return the mean; a row that a member cannot predict has its reason."""
-        values = np.stack([part.values for part in parts], axis=1)
-        errors = [
-            next((e for e in each if e is not None), None)
-            for each in zip(*(p.errors for p in parts), strict=True)
-        ]
-        found = Predictions(values.astype(np.float64).mean(1).astype(np.float32), errors)
-        spreads = [part.members.spread for part in parts if part.members is not None]
-        stated = [spread for spread in spreads if spread is not None]
-        return self.with_intervals(
-            found, Members.of_ensemble(values, np.stack(stated, axis=1) if stated else None)
+    def _options_of_members(self, options: PredictionOptions) -> PredictionOptions:
+        """Return the options of the members: their spreads are needed for the spread of the ensemble."""
+        return PredictionOptions(
+            dropout_passes=options.dropout_passes, with_members=self.needs_spread(options)
         )
+
+    def _mean(self, predicted: Sequence[Predictions], options: PredictionOptions) -> Predictions:
+        """Return the mean; a row that a member cannot predict has its reason."""
+        values = np.stack([predictions.values for predictions in predicted], axis=1)
+        errors = [
+            next((reason for reason in reasons if reason is not None), None)
+            for reasons in zip(*(predictions.errors for predictions in predicted), strict=True)
+        ]
+        mean = Predictions(values.astype(np.float64).mean(1).astype(np.float32), errors)
+        members = [predictions.members for predictions in predicted if predictions.members is not None]
+        spreads = [member.spread for member in members if member.spread is not None]
+        stated = np.stack(spreads, axis=1) if spreads else None
+        return add_uncertainty(mean, Members.of_ensemble(values, stated), options)
 
 
 def _described(member: Predictor) -> tuple[object, ...]:

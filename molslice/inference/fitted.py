@@ -2,9 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,9 +25,11 @@ from molslice.folders.fitted import (
     row_columns,
 )
 from molslice.folders.fitted_rows import out_of_fold_calibration, training_rows
-from molslice.inference.base import ChunkReader, SmilesPredictor
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain
+from molslice.inference.network import Predictor
+from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.learners.folds import by_member
@@ -42,28 +42,6 @@ __all__ = ["FittedPredictor", "network_scores"]
 
 FILES = (FIT, LEARNER_FILE, ROWS, CALIBRATION, CALIBRATION_ARRAYS, DOMAIN, DOMAIN_ARRAYS)  # of a prediction
 SMALLEST_ODDS = 1e-7  # probabilities of networks are float32
-
-
-class Network(Protocol):
-    """A trained network on molecules, as `molslice.inference.load.Predictor` is.
-
-    Attributes:
-        device: Where it computes.
-    """
-
-    device: torch.device
-
-    def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
-        """Return a reader of SMILES."""
-        ...
-
-    def embed_store(self, store: MoleculeStore) -> Predictions:
-        """Compute the embeddings of the rows of a store, float32 [n, E]."""
-        ...
-
-    def predict_store(self, store: MoleculeStore) -> Predictions:
-        """Predict the rows of a store, float32 [n, T]."""
-        ...
 
 
 def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
@@ -96,6 +74,7 @@ class FittedPredictor(SmilesPredictor):
         networks: The fine-tuned network of each fold; empty for a model without them.
     """
 
+    folder: Path
     chunk_rows = CHUNK_ROWS
 
     def __init__(
@@ -103,8 +82,8 @@ class FittedPredictor(SmilesPredictor):
         model: FittedModel,
         name: str,
         folder: Path,
-        encoder: Network | None = None,
-        networks: Sequence[Network] = (),
+        encoder: Predictor | None = None,
+        networks: Sequence[Predictor] = (),
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
@@ -135,8 +114,8 @@ class FittedPredictor(SmilesPredictor):
         Other files of the folder do not count: predictions may be written there.
         """
         files = [self.folder / name for name in FILES]
-        for part in (ENCODER, NETWORKS):
-            files += sorted((self.folder / part).rglob("*"))
+        for name in (ENCODER, NETWORKS):
+            files += sorted((self.folder / name).rglob("*"))
         files = [path for path in files if path.is_file()]
         names = [path.relative_to(self.folder).as_posix() for path in files]
         return hashlib.sha256(
@@ -147,21 +126,27 @@ class FittedPredictor(SmilesPredictor):
         """Return a reader that computes descriptors and fingerprint counts."""
         return MoleculeDescriber(workers)
 
-    def predict_part(self, part: DescribedMolecules) -> Predictions:
-        """Predict described molecules; see `SmilesPredictor.predict_part`."""
-        values = np.full((len(part), len(self.target_names)), np.nan, np.float32)
-        errors = list(part.errors)
+    def predict_molecules(
+        self, molecules: DescribedMolecules, options: PredictionOptions = PLAIN
+    ) -> Predictions:
+        """Predict described molecules; see `SmilesPredictor.predict_molecules`."""
+        values = np.full((len(molecules), len(self.target_names)), np.nan, np.float32)
+        errors = list(molecules.errors)
         members, difficulty = np.zeros((2, self.num_members, *values.shape))
         good = np.flatnonzero([reason is None for reason in errors])
         if len(good):
-            members[:, good], difficulty[:, good] = self.member_predictions(part.take(good))
+            needs_spread = self.needs_spread(options)
+            members[:, good], difficulty[:, good] = self.member_predictions(
+                molecules.take(good), needs_spread=needs_spread
+            )
             values[good] = members[:, good].mean(0)
         for row in good[~np.isfinite(values[good]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
         by_row = members.transpose(1, 0, 2)
-        return self.with_intervals(
+        return add_uncertainty(
             Predictions(values, errors),
             Members(by_row.std(1), by_row, difficulty.transpose(1, 0, 2)),
+            options,
         )
 
     def find_calibration(self) -> Calibration:
@@ -169,77 +154,86 @@ class FittedPredictor(SmilesPredictor):
 
         The calibration of a folder without one is read from its `rows.csv`.
         """
-        found = Calibration.read(self.folder, self.targets.kind, self.target_names)
-        found = found or out_of_fold_calibration(self.folder, self.model)
-        if found.num_folds != self.num_members:
+        calibration = Calibration.read(self.folder, self.targets.kind, self.target_names)
+        calibration = calibration or out_of_fold_calibration(self.folder, self.model)
+        if calibration.num_folds != self.num_members:
             raise MolsliceError(
-                f"{self.folder} has held-out rows of {found.num_folds} folds, but {self.num_members} members"
+                f"{self.folder} has held-out rows of {calibration.num_folds} folds, but {self.num_members} "
+                "members"
             )
-        for target, stack in zip(found.targets, self.model.stacks, strict=True):
+        if calibration.dropout_passes:
+            raise MolsliceError(f"{self.folder} has held-out rows with dropout, but its model has no dropout")
+        for target, stack in zip(calibration.targets, self.model.stacks, strict=True):
             if target.logarithmic != stack.logarithmic:
                 raise MolsliceError(
                     f"{self.folder} has held-out rows of {target.name!r} on another scale than its model"
                 )
-        return found
+        return calibration
 
-    def find_domain(self) -> TrainingDomain:
-        """Return the training molecules, of an older folder from its `rows.csv`; see `SmilesPredictor`."""
+    def _read_domain(self) -> TrainingDomain:
         if (self.folder / DOMAIN).exists():
-            return self.read_domain(self.folder)
-        smiles, values = training_rows(self.folder, self.target_names)
+            return super()._read_domain()
+        smiles, values = training_rows(self.folder, self.target_names)  # of an older folder
         return TrainingDomain.of_smiles(smiles, self.fragment, values=values)
 
-    def member_predictions(self, part: DescribedMolecules) -> tuple[np.ndarray, np.ndarray]:
+    def member_predictions(
+        self, molecules: DescribedMolecules, *, needs_spread: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Predict molecules without errors with the stack of each member; see `molslice.learners.folds`.
+
+        Args:
+            molecules: The molecules.
+            needs_spread: Whether to compute the expected errors of numbers.
 
         Returns:
             The predictions in the units of the targets, and the expected error in the unit of the learners
-            (in older folders the standard deviation over the learners; 0 for classes and where no interval
-            needs it), float64 [members, n, T] each.
+            (in older folders the standard deviation over the learners; 0 for classes and where it is not
+            needed), float64 [members, n, T] each.
         """
-        store = self._read(part.canonical)
+        store = self._read(molecules.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
-        features = Features(part.descriptors, part.counts, embedding)
+        features = Features(molecules.descriptors, molecules.counts, embedding)
         tuned = [
-            network_scores(network.predict_store(store).values, self.targets)
+            network_scores(network.predict_molecules(store).values, self.targets)
             for network in self.networks
             if store is not None
         ]
+        needs_spread = needs_spread and self.targets.kind != "classification"
         columns, difficulty = [], []
         model = self.model
         for index, (learners, stack, scale) in enumerate(
             zip(model.learners, model.stacks, model.scales, strict=True)
         ):
-            parts, indicators = {}, {}
+            predicted, indicators = {}, {}
             for name, learner in learners.items():
-                if scale is None or not learner.indicators or not self.needs_spread:
-                    parts[name] = learner.predict(features)
+                if scale is None or not learner.indicators or not needs_spread:
+                    predicted[name] = learner.predict(features)
                 else:
-                    parts[name], found = learner.predict_with_indicators(features)
-                    indicators |= found
+                    predicted[name], of_learner = learner.predict_with_indicators(features)
+                    indicators |= of_learner
             if tuned:
-                parts[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
-            parts, indicators = self._by_member(parts), self._by_member(indicators)
-            columns.append(stack.combine(parts))
-            if self.targets.kind == "classification" or not self.needs_spread:
+                predicted[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
+            predicted, indicators = self._by_member(predicted), self._by_member(indicators)
+            columns.append(stack.combine(predicted))
+            if not needs_spread:
                 difficulty.append(np.zeros_like(columns[-1]))
                 continue
-            apart = stack.disagreement(parts)
+            disagreement = stack.disagreement(predicted)
             if scale is None:
-                difficulty.append(apart)
+                difficulty.append(disagreement)
             else:
-                size = np.broadcast_to(features.size(), apart.shape)
-                difficulty.append(scale.expect({**indicators, DISAGREEMENT: apart, SIZE: size}))
+                size = np.broadcast_to(features.size(), disagreement.shape)
+                difficulty.append(scale.expect({**indicators, DISAGREEMENT: disagreement, SIZE: size}))
         return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
 
     def _by_member(self, predicted: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Average the models of each member, float64 [members, n] each."""
-        found = {}
+        averaged = {}
         for name, values in predicted.items():
             if len(values) not in (self.model.num_folds, self.model.num_folds * self.model.num_assignments):
                 raise MolsliceError(f"{name} of {self.name} has another number of folds")
-            found[name] = by_member(values, self.model.num_folds, self.num_members)
-        return found
+            averaged[name] = by_member(values, self.model.num_folds, self.num_members)
+        return averaged
 
     def _read(self, smiles: list[str]) -> MoleculeStore | None:
         """Convert SMILES once for the encoder and all networks; None for a model without them."""
@@ -252,6 +246,7 @@ class FittedPredictor(SmilesPredictor):
         self,
         dataset: MoleculeDataset,
         rows: np.ndarray,
+        options: PredictionOptions = PLAIN,
         *,
         atom_permutation: int | None = None,
         progress: bool = False,
@@ -266,4 +261,4 @@ class FittedPredictor(SmilesPredictor):
                 f"{self.name} predicts from descriptors, which do not depend on the order of atoms"
             )
         smiles = dataset.smiles()
-        return self.predict_with_errors([smiles[row] for row in rows], progress=progress)
+        return self.predict_with_errors([smiles[row] for row in rows], options=options, progress=progress)

@@ -13,6 +13,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.network import Predictor
+from molslice.inference.options import PredictionOptions
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
@@ -86,7 +87,7 @@ def calibrate(
         dataset: Data with the same targets as the model.
         split: The split of held-out rows, `valid`.
         dropout_passes: Number of passes with dropout over which the spread is computed, here and in each
-            prediction with intervals; 0 without. See `SmilesPredictor.with_dropout`.
+            prediction with intervals; 0 without. See `molslice.model.dropout`.
         progress: Whether to show a bar on standard error.
 
     Raises:
@@ -105,14 +106,14 @@ def calibrate(
     if not _has_intervals(predictor.targets, dataset) or not isinstance(dataset, MoleculeDataset):
         raise MolsliceError(f"{predictor.name} does not predict measured values of molecules")
     rows = dataset.labeled_rows(split)
-    chosen = predictor.with_dropout(dropout_passes).with_members()
-    found = chosen.predict_dataset(dataset, rows, progress=progress)
+    options = PredictionOptions(dropout_passes=dropout_passes, with_members=True)
+    predictions = predictor.predict_dataset(dataset, rows, options, progress=progress)
     truth = np.asarray(dataset.targets[rows], np.float64)
-    members = found.members
+    members = predictions.members
     assert members is not None
     held_out = []
     for index, name in enumerate(predictor.target_names):
-        guess = found.values[:, index].astype(np.float64)
+        guess = predictions.values[:, index].astype(np.float64)
         hard = None if members.difficulty is None else members.difficulty[:, 0, index]
         folds = np.zeros(len(rows), np.int64)
         held_out.append(HeldOut.of_rows(name, predictor.targets.kind, truth[:, index], guess, folds, hard))

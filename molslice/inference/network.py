@@ -1,10 +1,10 @@
 """The predictions of a trained network."""
 
-import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,14 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.files.progress import Progress
 from molslice.folders.run import LoadedRun
 from molslice.inference.base import SmilesPredictor
-from molslice.inference.domain import TrainingDomain
 from molslice.inference.embedding import Embedder
 from molslice.inference.forward import bounded_threads, float32_inference
 from molslice.inference.inputs import Molecules
+from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.inference.reading import CHUNK_ROWS, SmilesReader
 from molslice.model.dropout import DropoutSampler
 from molslice.types import MoleculeBatch, MolsliceError
-from molslice.uncertainty.calibration import Calibration
 
 __all__ = ["Predictor"]
 
@@ -70,7 +69,7 @@ class Predictor(SmilesPredictor):
         self.wildcards = str(stated or self.config.data.options.get("wildcards", "refuse"))
         if self.wildcards not in WILDCARDS:
             raise MolsliceError(f"invalid wildcards in {name}: {self.wildcards!r}")
-        self.sampler: DropoutSampler | None = None
+        self._samplers: dict[int, DropoutSampler] = {}  # by number of passes
 
     def checksum(self) -> str:
         """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
@@ -81,22 +80,9 @@ class Predictor(SmilesPredictor):
             total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return total.hexdigest()
 
-    @property
-    def has_spread(self) -> bool:
-        """Whether predictions with intervals have a spread."""
-        return self.data.predicts_variance or self.dropout_passes > 0
-
-    def with_dropout(self, passes: int) -> Self:
-        """Return the network with a spread over passes with dropout; see `SmilesPredictor.with_dropout`."""
-        if not passes:
-            return self
-        found = copy.copy(self)
-        found.dropout_passes = passes
-        try:
-            found.sampler = DropoutSampler(self.model, passes)
-        except MolsliceError as error:
-            raise MolsliceError(f"cannot compute dropout passes of {self.name}: {error}") from error
-        return found
+    def has_spread(self, options: PredictionOptions) -> bool:
+        """Return whether predictions with intervals have a spread; see `SmilesPredictor.has_spread`."""
+        return self.data.predicts_variance or options.dropout_passes > 0
 
     @property
     def data_config(self) -> DataConfig:
@@ -137,14 +123,11 @@ class Predictor(SmilesPredictor):
                 )
         return SmilesReader(HARD_MAX_ATOMS, self.atom_order, workers, with_descriptors=described)
 
-    def predict_part(self, part: MoleculeStore) -> Predictions:
-        """Predict the rows of a store; see `SmilesPredictor.predict_part`."""
-        return self.predict_store(part)
-
     def predict_dataset(
         self,
         dataset: MoleculeDataset,
         rows: np.ndarray,
+        options: PredictionOptions = PLAIN,
         *,
         atom_permutation: int | None = None,
         progress: bool = False,
@@ -154,14 +137,18 @@ class Predictor(SmilesPredictor):
         Args:
             dataset: The data.
             rows: The rows to predict.
+            options: What the predictions have besides their values.
             atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
             progress: Whether to show a bar on standard error.
         """
-        return self.predict_store(dataset.store, rows, atom_permutation=atom_permutation, progress=progress)
+        return self.predict_molecules(
+            dataset.store, options, rows, atom_permutation=atom_permutation, progress=progress
+        )
 
-    def predict_store(
+    def predict_molecules(
         self,
-        store: MoleculeStore,
+        molecules: MoleculeStore,
+        options: PredictionOptions = PLAIN,
         rows: np.ndarray | None = None,
         *,
         atom_permutation: int | None = None,
@@ -170,64 +157,69 @@ class Predictor(SmilesPredictor):
         """Predict rows of a store in batches of similar length.
 
         Args:
-            store: The molecules.
+            molecules: The molecules.
+            options: What the predictions have besides their values.
             rows: The rows to predict; by default all.
             atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
             progress: Whether to show a bar on standard error.
 
         Returns:
             The predictions in the order of `rows`.
+
+        Raises:
+            MolsliceError: The options have dropout passes and the model was trained without dropout.
         """
-        rows = np.arange(len(store)) if rows is None else np.asarray(rows, dtype=np.int64)
-        columns, needs_spread = len(self.target_names), self.needs_spread
-        found = self._compute_store(
-            store,
-            rows,
-            self._predict_with_spread if needs_spread else self._predict_batch,
-            columns * (1 + needs_spread),
-            atom_permutation,
+        rows = np.arange(len(molecules)) if rows is None else np.asarray(rows, dtype=np.int64)
+        columns, needs_spread = len(self.target_names), self.needs_spread(options)
+        compute = self._predict_batch
+        if needs_spread:
+            compute = partial(self._predict_with_spread, self._find_sampler(options.dropout_passes))
+        numbers = self._compute(
+            self._batches(molecules, rows, atom_permutation),
+            compute,
+            (len(rows), columns * (1 + needs_spread)),
             "molecules" if progress else None,
         )
-        values, spread = found.values[:, None, :columns], found.values[:, None, columns:]
-        return self.with_intervals(
-            Predictions(values[:, 0], found.errors),
-            Members.of_ensemble(values, spread if needs_spread else None),
-        )
+        errors = _find_errors(numbers, molecules, rows)
+        values, spreads = numbers[:, None, :columns], numbers[:, None, columns:]
+        members = Members.of_ensemble(values, spreads if needs_spread else None)
+        return add_uncertainty(Predictions(values[:, 0], errors), members, options)
+
+    def _find_sampler(self, passes: int) -> DropoutSampler | None:
+        """Return the sampler of dropout passes; None for no passes."""
+        if passes and passes not in self._samplers:
+            try:
+                self._samplers[passes] = DropoutSampler(self.model, passes)
+            except MolsliceError as error:
+                raise MolsliceError(f"cannot compute dropout passes of {self.name}: {error}") from error
+        return self._samplers.get(passes)
 
     def _predict_batch(self, batch: MoleculeBatch) -> Tensor:
         """Predict a batch in the units of the targets [B, T]."""
         return self.targets.to_unit(self.model(batch).prediction)
 
-    def _predict_with_spread(self, batch: MoleculeBatch) -> Tensor:
+    def _predict_with_spread(self, sampler: DropoutSampler | None, batch: MoleculeBatch) -> Tensor:
         """Predict a batch and the standard deviation of each prediction, both in the units of the targets.
 
-        The variance is that over the dropout passes plus that which the model predicts.
+        Total variance: variance across dropout passes plus predicted variance.
 
         Returns:
             Predictions, then standard deviations, float32 [B, 2 T].
 
         Source: Kendall and Gal 2017, "What Uncertainties Do We Need in Bayesian Deep Learning for Computer
-        Vision?", equation 9; here the mean and the predicted variance are those of the pass without dropout.
+        Vision?", equation 9; here the mean and the predicted variance come from the pass without dropout.
         """
         output = self.model(batch)
         variance = torch.zeros_like(output.prediction, dtype=torch.float64)
         if output.log_variance is not None:
             variance = variance + output.log_variance.double().exp()
-        if self.sampler is not None:
-            passes = self.sampler.predictions(batch).double()
+        if sampler is not None:
+            passes = sampler.predictions(batch).double()
             if self.targets.kind == "classification":
                 passes = passes.sigmoid()
             variance = variance + passes.var(0, correction=0)
         spread = variance.sqrt() * variance.new_tensor(self.targets.std)
         return torch.cat([self.targets.to_unit(output.prediction), spread.float()], 1)
-
-    def find_calibration(self) -> Calibration:
-        """Return the held-out rows of the run; see `SmilesPredictor.find_calibration`."""
-        return self.read_calibration(self.folder)
-
-    def find_domain(self) -> TrainingDomain:
-        """Return the training molecules; see `SmilesPredictor.find_domain`."""
-        return self.read_domain(self.folder)
 
     def embed(self, smiles: Molecules, *, workers: int | None = None, progress: bool = False) -> np.ndarray:
         """Compute the learned fingerprint of each SMILES.
@@ -249,38 +241,24 @@ class Predictor(SmilesPredictor):
     def embed_store(self, store: MoleculeStore) -> Predictions:
         """Compute the embeddings of all rows of a store; see `embed`."""
         model: Any = self.model
-        return self._compute_store(
-            store,
-            np.arange(len(store)),
-            model.embed,
-            model.embedding_dim,
-            atom_permutation=None,
-            row_name=None,
-        )
+        rows = np.arange(len(store))
+        values = self._compute(self._batches(store, rows), model.embed, (len(rows), model.embedding_dim))
+        return Predictions(values, _find_errors(values, store, rows))
 
-    def _compute_store(
-        self,
-        store: MoleculeStore,
-        rows: np.ndarray,
-        compute: Callable[[Any], Tensor],
-        columns: int,
-        atom_permutation: int | None,
-        row_name: str | None,
-    ) -> Predictions:
-        """Compute numbers for rows of a store, in batches of similar length."""
+    def _batches(
+        self, store: MoleculeStore, rows: np.ndarray, atom_permutation: int | None = None
+    ) -> Iterator[tuple[np.ndarray, MoleculeBatch]]:
+        """Yield batches of similar length within the token budget, with their places in `rows`.
+
+        The same rows give the same batches. Rows without atoms are in no batch.
+        """
         num_atoms = np.asarray(store.num_atoms)[rows]
-        values = self._compute(
-            _batches(num_atoms, np.flatnonzero(num_atoms), self.device),
-            lambda places: collate(store, rows[places], atom_permutation=atom_permutation),
-            compute,
-            (len(rows), columns),
-            row_name,
-        )
-        reasons = store.errors
-        errors = [None if num_atoms[i] else reasons.get(int(row), "no atoms") for i, row in enumerate(rows)]
-        for i in np.flatnonzero((num_atoms > 0) & ~np.isfinite(values).all(1)):
-            values[i], errors[i] = np.nan, NOT_FINITE
-        return Predictions(values, errors)
+        places = np.flatnonzero(num_atoms)
+        tokens = num_atoms[places] + 1  # the graph token
+        budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        for batch in ordered_batches(tokens, token_budget=budget, batch_size=MAX_ROWS):
+            chosen = places[batch]
+            yield chosen, collate(store, rows[chosen], atom_permutation=atom_permutation)
 
     def predict_rows(
         self,
@@ -311,8 +289,7 @@ class Predictor(SmilesPredictor):
             parts=training.accumulate,
         )
         return self._compute(
-            batches,
-            lambda places: dataset.collate(rows[places]),
+            ((places, dataset.collate(rows[places])) for places in batches),
             lambda batch: results(self.model(batch).prediction, batch),
             (len(rows), num_results),
             dataset.row_name if progress else None,
@@ -320,29 +297,42 @@ class Predictor(SmilesPredictor):
 
     def _compute(
         self,
-        batches: Iterable[np.ndarray],
-        collate: Callable[[np.ndarray], Any],
+        batches: Iterable[tuple[np.ndarray, Any]],
         compute: Callable[[Any], Tensor],
         shape: tuple[int, int],
-        row_name: str | None,
+        row_name: str | None = None,
     ) -> np.ndarray:
-        """Compute numbers, float32 `shape`; NaN in rows of no batch. `row_name` None shows no bar."""
+        """Compute numbers for batches of rows.
+
+        Args:
+            batches: The places of the rows in the result, and their batch.
+            compute: Computes the numbers of a batch, [B, C].
+            shape: Number of rows and of numbers of each.
+            row_name: Name of a row in the progress bar; None shows no bar.
+
+        Returns:
+            float32 [n, C]; NaN in rows of no batch.
+        """
         values = np.full(shape, np.nan, dtype=np.float32)
         with (
             bounded_threads(self.device),
             Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar,
         ):
-            for places in batches:
-                batch = collate(places).to(self.device)
+            for places, batch in batches:
+                on_device = batch.to(self.device)
                 with float32_inference(self.device):
-                    values[places] = compute(batch).float().cpu().numpy()
+                    values[places] = compute(on_device).float().cpu().numpy()
                 bar.update(len(places))
         return values
 
 
-def _batches(num_atoms: np.ndarray, places: np.ndarray, device: torch.device) -> Iterator[np.ndarray]:
-    """Yield batches of similar length within the token budget; the same places give the same batches."""
-    tokens = num_atoms[places] + 1  # the graph token
-    budget = CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
-    for batch in ordered_batches(tokens, token_budget=budget, batch_size=MAX_ROWS):
-        yield places[batch]
+def _find_errors(values: np.ndarray, store: MoleculeStore, rows: np.ndarray) -> list[str | None]:
+    """Return the reason of each row without finite numbers, whose other numbers become NaN."""
+    num_atoms, reasons = np.asarray(store.num_atoms)[rows], store.errors
+    errors = [
+        None if count else reasons.get(int(row), "no atoms")
+        for row, count in zip(rows, num_atoms, strict=True)
+    ]
+    for place in np.flatnonzero((num_atoms > 0) & ~np.isfinite(values).all(1)):
+        values[place], errors[place] = np.nan, NOT_FINITE
+    return errors

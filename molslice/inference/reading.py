@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch
 
-from molslice.data.molecules.prepare import Featurizing, featurize_chunk
+from molslice.data.molecules.prepare import Featurizing, pack_smiles
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool, count_cores
 
@@ -50,9 +50,7 @@ class SmilesReader(WorkerPool):
         Raises:
             MolsliceError: A worker process was killed.
         """
-        how = Featurizing(
-            self.max_atoms, self.atom_order, descriptors=self.with_descriptors, wildcards="keep"
-        )  # fragments are chosen and wildcards refused before
+        how = Featurizing(self.max_atoms, self.atom_order, descriptors=self.with_descriptors)
         arguments = ((chunk, np.empty((len(chunk), 0), np.float32), how) for chunk in chunks)
-        for packed in self.map(featurize_chunk, arguments):
+        for packed in self.map(pack_smiles, arguments):
             yield MoleculeStore.from_packed([packed])

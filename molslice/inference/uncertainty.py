@@ -12,8 +12,8 @@ from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.intervals import with_intervals
 from molslice.inference.network import Predictor
+from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
@@ -70,11 +70,11 @@ def evaluate_uncertainty(
         )
     calibration = predictor.find_calibration()
     rows = dataset.labeled_rows(split)
-    chosen = predictor.with_dropout(calibration.dropout_passes).with_members()
-    found = chosen.predict_dataset(dataset, rows, progress=progress)
-    good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in found.errors])
+    options = PredictionOptions(dropout_passes=calibration.dropout_passes, with_members=True)
+    predictions = predictor.predict_dataset(dataset, rows, options, progress=progress)
+    good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
-    at = {level: with_intervals(found, calibration, level) for level in _possible(calibration)}
+    at = {level: add_intervals(predictions, calibration, level) for level in _possible(calibration)}
     groups = [(by, name, own[good]) for by, name, own in _groups(predictor, dataset, rows)]
     score = _score_numbers if calibration.kind == "regression" else _score_classes
     targets = []

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
     from molslice.inference.base import SmilesPredictor
+    from molslice.inference.options import PredictionOptions
 
 __all__ = ["ServedModel", "explainer_of", "load_models"]
 
 METHODS: tuple[Literal["gradients", "shapley"], ...] = ("gradients", "shapley")  # the default is the first
-MOST_LEVELS = 16  # of intervals for which a predictor is kept
+MOST_LEVELS = 16  # of intervals for which options are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,39 +25,36 @@ class ServedModel:
 
     Attributes:
         name: Its name in the service.
-        plain: Predicts without uncertainty.
-        compared: Compares the molecules with the training molecules too; None if the model has none.
+        plain: The loaded model.
+        domain: Whether the model has training molecules to compare with.
         intervals: Whether the model has intervals or sets.
         part: The part that is explained, as in `Explainer`; None for the whole model.
         method: The method that explains its predictions by default; None if they cannot be explained.
         folders: Paths of its folder, which messages to clients do not contain.
-        chosen: The predictors of the latest levels, because the held-out rows are in a file.
+        chosen: The options of the latest levels, because the held-out rows are in a file.
     """
 
     name: str
     plain: "SmilesPredictor"
-    compared: "SmilesPredictor | None"
+    domain: bool
     intervals: bool
     part: Literal["networks"] | None
     method: Literal["gradients", "shapley"] | None
     folders: tuple[str, ...] = ()
-    chosen: dict[tuple[float | None, bool], "SmilesPredictor"] = field(default_factory=dict, repr=False)
+    chosen: dict[tuple[float | None, bool], "PredictionOptions"] = field(default_factory=dict, repr=False)
 
-    def predictor(self, interval: float | None, domain: bool) -> "SmilesPredictor":
-        """Return the predictor with the requested uncertainty.
+    def options(self, interval: float | None, domain: bool) -> "PredictionOptions":
+        """Return the options of predictions with the requested uncertainty.
 
         Raises:
             MolsliceError: Intervals are requested and the model has no calibration, or the domain is
                 requested and it has no training molecules.
         """
-        if (interval, domain) in self.chosen:
-            return self.chosen[interval, domain]
-        start = self.compared if domain else self.plain
-        if start is None:
-            return self.plain.with_uncertainty(interval, domain=True)  # raises the error
-        if len(self.chosen) >= MOST_LEVELS:
-            self.chosen.clear()
-        self.chosen[interval, domain] = start.with_uncertainty(interval)
+        if (interval, domain) not in self.chosen:
+            options = self.plain.find_options(interval, domain=domain)
+            if len(self.chosen) >= MOST_LEVELS:
+                self.chosen.clear()
+            self.chosen[interval, domain] = options
         return self.chosen[interval, domain]
 
     def describe(self) -> dict[str, Any]:
@@ -67,7 +65,7 @@ class ServedModel:
             "kind": self.plain.targets.kind,
             "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in names],
             "intervals": self.intervals,
-            "domain": self.compared is not None,
+            "domain": self.domain,
             "explanations": self.method is not None,
         }
 
@@ -98,7 +96,7 @@ def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel
         loaded[name] = ServedModel(
             name,
             plain,
-            compared=_first_that_works(lambda domain, of=plain: of.with_uncertainty(domain=domain), (True,)),
+            domain=plain.known_domain() is not None,
             intervals=_first_that_works(lambda of: of.find_calibration(), (plain,)) is not None,
             part=part,
             method=method,

@@ -2,10 +2,10 @@
 
 import math
 import signal
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from molslice.data.molecules.tables import MoleculeTable
+    from molslice.files.tables import Chunk
     from molslice.inference.base import Predictions, SmilesPredictor
+    from molslice.inference.options import PredictionOptions
     from molslice.inference.predictions import Domain
     from molslice.inference.tables.table import Computed
 
@@ -100,8 +102,8 @@ def _predict(
     domain: bool = False,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
-    predictor = models[model].predictor(interval, domain)
-    predictions = predictor.predict_with_errors(smiles)
+    predictor, options = models[model].plain, models[model].options(interval, domain)
+    predictions = predictor.predict_with_errors(smiles, options=options)
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         found = error is None
@@ -233,11 +235,13 @@ def _predict_file(
         return text.replace(target, "the result").replace(source, name)
 
     try:
-        engine = partial(_in_small_chunks, report, max_rows)
+        options = models[model].options(interval, domain)
+        engine = partial(_in_small_chunks, report, max_rows, options)
         outcome = predict_table(
-            models[model].predictor(interval, domain),
+            models[model].plain,
             Path(source),
             Path(target),
+            options,
             engine=engine,
             workers=0,
             progress=False,
@@ -260,6 +264,7 @@ def _predict_file(
 def _in_small_chunks(
     report: Report,
     max_rows: int,
+    options: "PredictionOptions",
     predictor: "SmilesPredictor",
     table: "MoleculeTable",
     columns: Sequence[str],
@@ -267,22 +272,20 @@ def _in_small_chunks(
     """Predict the chunks of a table in order; an `Engine` of `predict_table`."""
     from molslice.types import MolsliceError
 
-    kept: deque[Any] = deque()
-
-    def smiles() -> Generator[list[str], None, None]:
+    def chunks() -> Generator["Chunk", None, None]:
         rows = 0
         for chunk in table.chunks(FILE_CHUNK_ROWS, columns):
             rows += len(chunk)
             if rows > max_rows:
                 raise MolsliceError(f"more than {max_rows:,} rows; use molslice predict for larger files")
-            kept.append(chunk)
-            yield chunk[table.smiles_column]
+            yield chunk
 
     done = 0
-    parts: Generator[Predictions] = predictor.predict_chunks(smiles())
-    with closing(parts):
-        for predictions in parts:
-            chunk, position = kept.popleft(), table.position
+    read, to_predict = tee(chunks())
+    smiles = (chunk[table.smiles_column] for chunk in to_predict)
+    with closing(predictor.predict_chunks(smiles, options)) as predicted:
+        for predictions, chunk in zip(predicted, read, strict=True):
+            position = table.position
             yield chunk, predictions.table_rows(), position
             done += len(chunk)
             report({"rows": done, "share": min(1.0, position / max(table.size, 1))})

@@ -182,8 +182,8 @@ def test_a_folder_of_the_version_before_predicts_the_same(folders, rows, tmp_pat
     del about["assignments"]
     file.write_text(json.dumps(about))
     new = [text for text, _ in rows[80:]]
-    older, same = (load_model(path).with_uncertainty(0.8) for path in (file.parent, folders[1, 0]))
-    one, other = older.predict_with_errors(new), same.predict_with_errors(new)
+    older, same = (load_model(path) for path in (file.parent, folders[1, 0]))
+    one, other = older.predict_with_errors(new, interval=0.8), same.predict_with_errors(new, interval=0.8)
     np.testing.assert_array_equal(one.values, other.values)
     np.testing.assert_array_equal(one.lower, other.lower)
 

@@ -115,7 +115,7 @@ def test_intervals_scale_with_the_error_that_is_expected_of_a_molecule(numbers, 
     model = load_model(numbers)
     calibration = model.find_calibration()
     found = model.predict_with_errors(smiles, interval=0.8)
-    members, expected = model.with_members().member_predictions(describe_molecules(smiles))
+    members, expected = model.member_predictions(describe_molecules(smiles), needs_spread=True)
     with (numbers / ROWS).open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["split"] == "train" and row["half"]]
     places = [smiles.index(row["smiles"]) for row in rows]
@@ -151,7 +151,7 @@ def test_the_expected_error_has_four_indicators(numbers, smiles):
         "trees": np.array([trees[[*pair]].mean(0) for pair in pairs]),
         "novelty": np.array([novelty[[*pair]].mean(0) for pair in pairs]),
     }
-    _, expected = load_model(numbers).with_members().member_predictions(part)
+    _, expected = load_model(numbers).member_predictions(part, needs_spread=True)
     np.testing.assert_allclose(expected[:, :, 0], model.scales[0].expect(indicators))
 
 
@@ -188,7 +188,7 @@ def test_intervals_of_an_older_folder_scale_with_the_disagreement_of_the_learner
     forced = type(calibration)("regression", 3, "", (held, held))
     monkeypatch.setattr(model, "find_calibration", lambda: forced)
     found = model.predict_with_errors(smiles[:5], interval=0.8)
-    members, hard = model.with_members().member_predictions(describe_molecules(smiles[:5]))
+    members, hard = model.member_predictions(describe_molecules(smiles[:5]), needs_spread=True)
     part = describe_molecules(smiles[:5])
     learners = model.model.learners[0].values()
     parts = [learner.predict(Features(part.descriptors, part.counts)) for learner in learners]
@@ -242,7 +242,7 @@ def test_failed_rows_and_no_rows(which, request, smiles):
 
 def test_too_few_rows_for_a_level_are_refused_before_predicting(numbers):
     with pytest.raises(MolsliceError, match=r"interval 0\.99 needs 99 calibration rows of target 'half'"):
-        load_model(numbers).with_uncertainty(0.99)
+        load_model(numbers).find_options(0.99)
 
 
 def test_a_model_with_two_assignments_needs_its_calibration(numbers, tmp_path):
@@ -270,13 +270,13 @@ def test_a_damaged_table_of_rows_is_refused(single, tmp_path):
 def test_tables_have_columns_of_intervals_that_do_not_collide(numbers, smiles, tmp_path, ending, workers):
     source, target = tmp_path / "in.csv", tmp_path / f"out{ending}"
     source.write_text("smiles,size_lower\n" + "".join(f"{text},x\n" for text in [*smiles[:3], "oops"]))
-    model = load_model(numbers).with_uncertainty(0.8)
-    report = predict_table(model, source, target, workers=workers, progress=False)
+    model = load_model(numbers)
+    report = predict_table(model, source, target, model.find_options(0.8), workers=workers, progress=False)
     assert report.columns == (
         "size", "half", "size_lower_predicted", "half_lower", "size_upper", "half_upper", "size_spread",
         "half_spread",
     )  # fmt: skip
-    found = model.predict_with_errors(smiles[:3])
+    found = model.predict_with_errors(smiles[:3], interval=0.8)
     expected = np.concatenate([found.values, found.lower, found.upper, found.spread], axis=1)
     rows = read_rows(target)
     got = [[float(row[name]) for name in report.columns] for row in rows[:3]]
@@ -299,9 +299,9 @@ def read_rows(file):
 def test_tables_have_a_column_of_sets(classes, smiles, tmp_path, ending):
     source, target = tmp_path / "in.smi", tmp_path / f"out{ending}"
     source.write_text("\n".join([*smiles[:9], "oops"]) + "\n")
-    model = load_model(classes).with_uncertainty(0.8)
-    predict_table(model, source, target, progress=False)
-    rows, found = read_rows(target), model.predict_with_errors(smiles[:9])
+    model = load_model(classes)
+    predict_table(model, source, target, model.find_options(0.8), progress=False)
+    rows, found = read_rows(target), model.predict_with_errors(smiles[:9], interval=0.8)
     words = [" ".join(str(label) for label in (0, 1) if pair[0][label]) for pair in found.sets]
     assert [row["big_set"] or "" for row in rows] == [*words, ""]
     np.testing.assert_allclose(
@@ -313,23 +313,24 @@ def test_an_interrupted_table_continues_with_the_same_texts(classes, smiles, tmp
     monkeypatch.setattr("molslice.inference.fitted.FittedPredictor.chunk_rows", 4)
     source = tmp_path / "in.smi"
     source.write_text("\n".join(smiles[:20]) + "\n")
-    model = load_model(classes).with_uncertainty(0.8)
+    model = load_model(classes)
+    options = model.find_options(0.8)
     whole, target = tmp_path / "whole.csv", tmp_path / "out.csv"
-    predict_table(model, source, whole, workers=0, progress=False)
-    predict, calls = type(model).predict_part, []
+    predict_table(model, source, whole, options, workers=0, progress=False)
+    predict, calls = type(model).predict_molecules, []
 
-    def fail_late(self, part):
-        calls.append(part)
+    def fail_late(self, molecules, options):
+        calls.append(molecules)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return predict(self, part)
+        return predict(self, molecules, options)
 
-    monkeypatch.setattr(type(model), "predict_part", fail_late)
+    monkeypatch.setattr(type(model), "predict_molecules", fail_late)
     with pytest.raises(KeyboardInterrupt, match="--resume continues"):
-        predict_table(model, source, target, workers=0, progress=False)
+        predict_table(model, source, target, options, workers=0, progress=False)
     with pytest.raises(MolsliceError, match="another level of the interval"):
-        predict_table(load_model(classes).with_uncertainty(0.7), source, target, resume=True, progress=False)
-    predict_table(model, source, target, workers=0, resume=True, progress=False)
+        predict_table(model, source, target, model.find_options(0.7), resume=True, progress=False)
+    predict_table(model, source, target, options, workers=0, resume=True, progress=False)
     assert target.read_text() == whole.read_text()
     assert len(calls) == 6  # three chunks were kept, one was interrupted, two are left
 

@@ -25,7 +25,7 @@ def rows():
 
 def bounds(folder, factor=1.0):
     """Prediction, lower and upper bound of new molecules."""
-    found = load_model(folder).with_uncertainty(0.8).predict_with_errors(NEW)
+    found = load_model(folder).predict_with_errors(NEW, interval=0.8)
     return np.stack([found.values, found.lower, found.upper])[..., 0].astype(float) / factor
 
 

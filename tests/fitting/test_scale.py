@@ -14,6 +14,7 @@ from molslice.fitting.learner_fits import BASELINES
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
+from molslice.inference.options import PredictionOptions
 from molslice.learners import Features
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
@@ -136,9 +137,7 @@ def test_the_logarithm_is_learned_of_positive_skewed_wide_values(values, expecte
 
 def test_predictions_are_those_of_the_logarithms(folders):
     found, logs, _ = folders
-    (one, two) = (
-        load_model(folder).with_members().predict_with_errors(NEW, interval=0.8) for folder in (found, logs)
-    )
+    (one, two) = (load_model(folder).predict_with_errors(NEW, interval=0.8) for folder in (found, logs))
     np.testing.assert_allclose(one.members.models, 10.0**two.members.models, rtol=1e-9)
     np.testing.assert_allclose(one.values, (10.0**two.members.models).mean(1), rtol=1e-5)
     np.testing.assert_allclose(one.lower, 10.0**two.lower, rtol=1e-4)
@@ -257,8 +256,9 @@ def test_networks_learn_the_logarithm_too(table, tmp_path):
     options = {"members": 2, "encoder": str(SAVED_MODEL)}
     fitted(table, "ic50", tmp_path / "found", **options)
     fitted(table, "pic50", tmp_path / "logs", **options)
+    options = PredictionOptions(with_members=True)
     one, two = (
-        load_model(tmp_path / name).with_members().predict_with_errors(NEW) for name in ("found", "logs")
+        load_model(tmp_path / name).predict_with_errors(NEW, options=options) for name in ("found", "logs")
     )
     np.testing.assert_allclose(one.members.models, 10.0**two.members.models, rtol=1e-6)
 

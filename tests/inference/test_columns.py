@@ -4,6 +4,7 @@ import pytest
 
 from molslice.cli.predict import listed_json
 from molslice.inference.columns import distinct_columns, prediction_columns
+from molslice.inference.options import PLAIN
 from molslice.inference.predictions import uncertainty_columns
 from molslice.tasks.targets import TargetInfo
 from tests.inference.models import untrained
@@ -35,7 +36,7 @@ def test_json_holds_every_prediction(tmp_path):
     )
     model = untrained(tmp_path, targets=targets)
     predictions = model.predict_with_errors(["CCO"])
-    report = listed_json(model, ["CCO"], predictions)
+    report = listed_json(model, ["CCO"], predictions, PLAIN)
     (entry,) = report["predictions"]
     assert entry["smiles"] == "CCO"
     assert entry["error"] is None

@@ -164,8 +164,8 @@ def test_tables_have_columns_of_the_domain(folder, known, smiles, tmp_path, work
     source, target = tmp_path / "in.smi", tmp_path / f"out{ending}"
     texts = [smiles[3], "[Ru]", "C1CC", "CCO"]
     source.write_text("\n".join(texts) + "\n")
-    model = load_model(folder).with_uncertainty(domain=True)
-    predict_table(model, source, target, workers=workers, progress=False)
+    model = load_model(folder)
+    predict_table(model, source, target, model.find_options(domain=True), workers=workers, progress=False)
     expected = known.compare(texts, [None, None, "failed", None])
     with target.open(newline="") as stream:
         rows = [json.loads(line) for line in stream] if ending == ".jsonl" else list(csv.DictReader(stream))
@@ -226,11 +226,11 @@ def test_values_that_do_not_fit_are_damage(smiles, tmp_path):
     model = checkpoint_folder(tmp_path / "model")
     TrainingDomain.of_smiles(smiles, values=np.zeros((80, 2))).write(model)
     with pytest.raises(MolsliceError, match=r"domain.json is damaged: values of 2 targets; the model has 1"):
-        load_model(model).with_uncertainty(domain=True)
+        load_model(model).find_options(domain=True)
     arrays = load_file(model / ARRAYS)
     save_file({**arrays, "values": np.zeros((79, 1), np.float32)}, model / ARRAYS)
     with pytest.raises(MolsliceError, match=r"values are float32 \[79, 1\] for 80 molecules"):
-        load_model(model).with_uncertainty(domain=True)
+        load_model(model).find_options(domain=True)
 
 
 def test_the_command_says_how_many_measured_molecules_it_was_trained_on(folder, smiles, tmp_path, capsys):

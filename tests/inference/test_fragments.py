@@ -75,16 +75,16 @@ def test_replaced_mixtures_are_counted_also_in_a_continued_prediction(folder, ta
     whole = predict_table(model, table, tmp_path / "whole.csv", progress=False)
     assert (whole.fragment, whole.replaced, whole.failed) == ("largest", 2, 1)
 
-    predict_part = type(model).predict_part
+    predict_molecules = type(model).predict_molecules
     calls = []
 
-    def interrupted(self, part):
-        calls.append(part)
+    def interrupted(self, molecules, options):
+        calls.append(molecules)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return predict_part(self, part)
+        return predict_molecules(self, molecules, options)
 
-    monkeypatch.setattr(type(model), "predict_part", interrupted)
+    monkeypatch.setattr(type(model), "predict_molecules", interrupted)
     with pytest.raises(KeyboardInterrupt):
         predict_table(model, table, tmp_path / "out.csv", progress=False)
     other = load_model(folder)

@@ -10,8 +10,8 @@ import torch
 
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import network_scores
-from molslice.inference.intervals import with_intervals
 from molslice.inference.load import load_model
+from molslice.inference.options import add_intervals
 from molslice.inference.predictions import NOT_FINITE, Domain, Members, Neighbor, Predictions
 from molslice.tasks.targets import TargetInfo
 from molslice.uncertainty.calibration import Calibration, HeldOut
@@ -52,7 +52,7 @@ def test_each_target_has_intervals_of_its_own_difficulty():
     difficulty = np.array([[[1.0, 5.0]], [[0.0, 0.0]], [[2.0, 7.0]]])  # [row, fold, target]
     members = Members(None, values[:, None], difficulty)
     predictions = Predictions(values, [None, "why", None], members=members)
-    found, good = with_intervals(predictions, calibration(), 0.9), [0, 2]
+    found, good = add_intervals(predictions, calibration(), 0.9), [0, 2]
     np.testing.assert_allclose((found.upper - values)[good], difficulty[good, 0], rtol=1e-5)
     np.testing.assert_allclose((values - found.lower)[good], difficulty[good, 0], rtol=1e-5)
     assert np.isnan(found.lower[1]).all()
@@ -87,7 +87,7 @@ def test_each_class_target_has_its_own_calibrated_probability():
     held_out = Calibration("classification", 1, "held-out rows", tuple(targets))
     values = np.array([[0.4, 0.4], [np.nan, np.nan], [0.6, 0.6]], np.float32)
     members = Members(None, values[:, None], None)
-    found = with_intervals(Predictions(values, [None, "why", None], members=members), held_out, 0.8)
+    found = add_intervals(Predictions(values, [None, "why", None], members=members), held_out, 0.8)
     np.testing.assert_allclose(found.calibrated[[0, 2]], held_out.calibrated(values[[0, 2]]), rtol=1e-6)
     assert (found.calibrated[[0, 2], 0] > 0.5).all()
     assert (found.calibrated[[0, 2], 1] < 0.5).all()
@@ -117,14 +117,14 @@ def ensemble(tmp_path_factory):
 def test_a_row_that_any_member_cannot_predict_has_its_reason(ensemble, monkeypatch, failing):
     """A mean without a member would be that of another model."""
     member = ensemble.members[failing]
-    expected, compute = ensemble.predict(SMILES), member.predict_store
+    expected, compute = ensemble.predict(SMILES), member.predict_molecules
 
-    def partly(store):
-        found = compute(store)
+    def partly(store, options):
+        found = compute(store, options)
         found.values[1], found.errors[1] = np.nan, NOT_FINITE
         return found
 
-    monkeypatch.setattr(member, "predict_store", partly)
+    monkeypatch.setattr(member, "predict_molecules", partly)
     found = ensemble.predict_with_errors([*SMILES, "oops"])
     assert found.errors == [None, NOT_FINITE, None, "non-ring atom 0 marked aromatic"]
     assert np.isnan(found.values[[1, 3]]).all()

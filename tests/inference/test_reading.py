@@ -37,8 +37,8 @@ class OnDevice(Predictor):
     def device(self, device):
         pass
 
-    def predict_part(self, part):
-        return Predictor.predict_part(self.computing, part)
+    def predict_molecules(self, molecules, options):
+        return Predictor.predict_molecules(self.computing, molecules, options)
 
     def embed_store(self, store):
         return Predictor.embed_store(self.computing, store)

@@ -194,7 +194,7 @@ def test_a_sample_of_the_training_molecules_has_no_scaffold_groups(numbers, monk
     model, dataset, _ = numbers
     domain = copy.copy(model.find_domain())
     domain.is_sample = True
-    monkeypatch.setattr(model, "_known_domain", domain)
+    monkeypatch.setattr(model, "_domain", domain)
     groups = uncertainty._groups(model, dataset, dataset.rows("test"))
     assert {by for by, _, _ in groups} == {"size"}
     domain.is_sample = False

@@ -124,12 +124,12 @@ def test_intervals_of_a_level_are_those_of_that_level_after_others(client):
     assert first[0] < first[-1]
 
 
-def test_predictors_of_few_levels_are_kept(fitted):
+def test_options_of_few_levels_are_kept(fitted):
     (model,) = load_models({"size": fitted["size"]}, "cpu").values()
     for place in range(2 * MOST_LEVELS):
-        model.predictor(0.5 + place / 100, domain=False)
+        model.options(0.5 + place / 100, domain=False)
         assert len(model.chosen) <= MOST_LEVELS
-    assert model.predictor(0.5, domain=False).level == 0.5
+    assert model.options(0.5, domain=False).level == 0.5
 
 
 def test_a_model_without_training_molecules_refuses_to_compare(client):

@@ -144,7 +144,7 @@ def test_an_ensemble_is_evaluated_and_predicts_tables(ensemble, config, smiles, 
     assert main(["evaluate", str(folder), "--split", "valid", "--quiet"]) == 0
     source, target = tmp_path / "in.smi", tmp_path / "out.csv"
     source.write_text("\n".join(smiles) + "\n")
-    predict_table(model.with_uncertainty(0.8), source, target, workers=1, progress=False)
+    predict_table(model, source, target, model.find_options(0.8), workers=1, progress=False)
     with target.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert {"gap_eV", "gap_eV_lower", "gap_eV_upper", "gap_eV_spread"} < rows[0].keys()

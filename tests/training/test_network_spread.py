@@ -20,6 +20,7 @@ from molslice.folders.fitted import network_folder
 from molslice.folders.run import read_run, write_model
 from molslice.inference.held_out import calibrate
 from molslice.inference.load import load_model, load_network
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.tables.table import predict_table
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.model.dropout import DropoutSampler
@@ -124,30 +125,35 @@ def test_members_of_other_losses_are_refused(ensemble, build_config, tmp_path):
         load_model(folder)
 
 
+def with_passes(model, passes, smiles):
+    options = PredictionOptions(dropout_passes=passes, with_members=True)
+    return model.predict_with_errors(smiles, options=options)
+
+
 @pytest.mark.parametrize("passes", [0, 6])
 def test_a_spread_does_not_depend_on_batches_or_workers(run, passes):
-    model = load_model(run).with_dropout(passes).with_members()
+    model = load_model(run)
+    options = PredictionOptions(dropout_passes=passes, with_members=True)
     smiles = embedded_smiles(40)
-    together = model.predict_with_errors(smiles).members.spread
+    together = model.predict_with_errors(smiles, options=options).members.spread
     shuffled = np.random.default_rng(0).permutation(len(smiles))
-    mixed = model.predict_with_errors([smiles[row] for row in shuffled], workers=2).members.spread
-    np.testing.assert_allclose(mixed, together[shuffled], rtol=1e-4)
-    alone = model.predict_with_errors(smiles[7]).members.spread
+    mixed = model.predict_with_errors([smiles[row] for row in shuffled], options=options, workers=2)
+    np.testing.assert_allclose(mixed.members.spread, together[shuffled], rtol=1e-4)
+    alone = model.predict_with_errors(smiles[7], options=options).members.spread
     np.testing.assert_allclose(alone[0], together[7], rtol=1e-4)
 
 
 def test_dropout_passes_add_their_variance_and_change_no_prediction(run, smiles):
     model = load_model(run)
-    sampled = model.with_dropout(5)
-    found = sampled.with_members().predict_with_errors(smiles)
+    found = with_passes(model, 5, smiles)
     _, log_variance, store = outputs(model, smiles)
     with torch.inference_mode():
         passes = DropoutSampler(model.model, 5).predictions(collate(store, np.arange(len(smiles))))
     variance = passes.double().numpy().var(0) + np.exp(log_variance)
     np.testing.assert_allclose(found.members.spread, np.sqrt(variance) * model.targets.std, rtol=1e-4)
     np.testing.assert_array_equal(found.values, model.predict(smiles))
-    assert model.dropout_passes == 0
-    assert sampled.predict_with_errors(smiles).members is None
+    options = PredictionOptions(dropout_passes=5)
+    assert model.predict_with_errors(smiles, options=options).members is None
 
 
 def test_the_command_keeps_the_passes_with_the_calibration(copied, run, smiles, tmp_path, capsys):
@@ -156,8 +162,8 @@ def test_the_command_keeps_the_passes_with_the_calibration(copied, run, smiles, 
     assert json.loads((copied / CALIBRATION).read_text())["dropout_passes"] == 7
     model, plain = load_model(copied), load_model(run)
     found = model.predict_with_errors(smiles, interval=0.8)
-    assert model.with_uncertainty(0.8).dropout_passes == 7
-    expected = plain.with_dropout(7).with_members().predict_with_errors(smiles)
+    assert model.find_options(0.8).dropout_passes == 7
+    expected = with_passes(plain, 7, smiles)
     np.testing.assert_allclose(found.spread, expected.members.spread, rtol=1e-5)
     assert (found.spread > plain.predict_with_errors(smiles, interval=0.8).spread).all()
     assert model.find_calibration().checksum() != plain.find_calibration().checksum()
@@ -184,16 +190,13 @@ def test_dropout_passes_that_are_not_possible_are_refused(copied, build_config, 
     dry = build_config(training={"max_epochs": 1}, data=SPLIT, model={"dropout": 0.0})
     train(dry, tmp_path / "dry", quiet=True)
     with pytest.raises(MolsliceError, match=r"cannot compute dropout passes of .*dry: .*model\.dropout 0"):
-        load_model(tmp_path / "dry").with_dropout(5)
-    assert not load_model(tmp_path / "dry").has_spread
+        with_passes(load_model(tmp_path / "dry"), 5, "CCO")
+    assert not load_model(tmp_path / "dry").has_spread(PLAIN)
 
 
 def test_an_ensemble_has_dropout_passes_of_its_members(ensemble, smiles):
-    found = load_model(ensemble).with_dropout(4).with_members().predict_with_errors(smiles)
-    parts = [
-        load_model(member_folder(ensemble, index)).with_dropout(4).with_members().predict_with_errors(smiles)
-        for index in range(2)
-    ]
+    found = with_passes(load_model(ensemble), 4, smiles)
+    parts = [with_passes(load_model(member_folder(ensemble, index)), 4, smiles) for index in range(2)]
     means = np.stack([part.values for part in parts]).astype(np.float64)
     stated = np.stack([part.members.spread for part in parts])
     np.testing.assert_allclose(found.members.spread, np.sqrt(means.var(0) + (stated**2).mean(0)), rtol=1e-4)
@@ -211,18 +214,18 @@ def test_classes_have_dropout_passes_of_their_probability(build_config, tmp_path
         (store,) = reader.read([smiles])
     with torch.inference_mode():
         passes = DropoutSampler(model.model, 6).predictions(collate(store, np.arange(len(smiles))))
-    found = model.with_dropout(6).with_members().predict_with_errors(smiles)
+    found = with_passes(model, 6, smiles)
     np.testing.assert_allclose(found.members.spread, passes.double().sigmoid().numpy().std(0), rtol=1e-4)
 
 
 def test_tables_have_a_column_of_the_spread(run, smiles, tmp_path):
     source, target = tmp_path / "in.smi", tmp_path / "out.csv"
     source.write_text("\n".join(smiles) + "\n")
-    model = load_model(run).with_uncertainty(0.8)
-    predict_table(model, source, target, workers=1, progress=False)
+    model = load_model(run)
+    predict_table(model, source, target, model.find_options(0.8), workers=1, progress=False)
     with target.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    found = model.predict_with_errors(smiles)
+    found = model.predict_with_errors(smiles, interval=0.8)
     assert [float(row["half_eV_spread"]) for row in rows] == pytest.approx(
         found.spread[:, 1].tolist(), rel=1e-4
     )
@@ -244,7 +247,7 @@ def test_runs_start_from_a_run_with_a_variance_and_the_other_way(run, build_conf
     forth = dataclasses.replace(config, start=StartConfig(str(tmp_path / "plain")))
     train(forth, tmp_path / "gaussian")
     assert "new: variance_readout (not there)" in caplog.text
-    assert load_model(tmp_path / "gaussian").has_spread
+    assert load_model(tmp_path / "gaussian").has_spread(PLAIN)
 
 
 def test_the_report_measures_a_run_with_a_variance_and_dropout_passes(copied, tmp_path):
@@ -283,7 +286,7 @@ def test_a_run_with_a_variance_is_fine_tuned_by_fit(run, tmp_path):
     found = fine_tune(run, smiles, sizes, info, folds, tmp_path, epochs=1, seed=0)
     assert np.isfinite(found.unseen).all()
     network = load_network(network_folder(tmp_path, 0))
-    assert (network.data.predicts_variance, network.has_spread) == (False, False)
+    assert (network.data.predicts_variance, network.has_spread(PLAIN)) == (False, False)
 
 
 def test_a_forged_variance_of_a_class_is_refused(build_config, tmp_path):

@@ -149,25 +149,24 @@ def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing
         targets: float32 or float64 [n, T]; the result has them unchanged.
         how: How to convert them; the number of workers is unused.
     """
+    texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
+    chosen, replaced = choose_fragments(texts, how.fragment, how.wildcards)
+    return replace(pack_smiles(chosen, targets, how), replaced=replaced)
+
+
+def pack_smiles(smiles: Sequence[str], targets: np.ndarray, how: Featurizing) -> PackedMolecules:
+    """Convert SMILES to packed molecules as they are; see `featurize_chunk`."""
     from molslice.chem.featurize import many_molecule_arrays  # needs rdkit
 
-    texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
-    texts, replaced = choose_fragments(texts, how.fragment, how.wildcards)
     if how.descriptors:
-        return replace(_with_descriptors(texts, how), targets=targets, replaced=replaced)
-    molecules = many_molecule_arrays(texts, **how.arrays)
+        return replace(_with_descriptors(smiles, how), targets=targets)
+    molecules = many_molecule_arrays(smiles, **how.arrays)
     reasons = {
-        row: text.reason if isinstance(text := texts[row], Unreadable) else reason
+        row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
         for row, reason in molecules.errors.items()
     }
     return PackedMolecules(
-        molecules.atoms,
-        molecules.bonds,
-        molecules.atom_counts,
-        molecules.bond_counts,
-        targets,
-        reasons,
-        replaced=replaced,
+        molecules.atoms, molecules.bonds, molecules.atom_counts, molecules.bond_counts, targets, reasons
     )
 
 

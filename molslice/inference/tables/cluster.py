@@ -12,6 +12,7 @@ from molslice.files.tables import Chunk
 from molslice.files.urls import File
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.load import load_model
+from molslice.inference.options import PredictionOptions
 from molslice.inference.tables.chunk_log import log_folder
 from molslice.inference.tables.table import Computed, TableReport, predict_table
 from molslice.types import MolsliceError
@@ -27,7 +28,7 @@ class RayEngine:
         model: The name or the folder of the model, which every machine of the cluster has.
         device: The kind of device of a worker, such as `cpu` or `cuda`.
         workers: Number of workers; None for all cores (or GPUs) of the cluster.
-        interval: Probability of the intervals; None without them. See `SmilesPredictor.with_uncertainty`.
+        interval: Probability of the intervals; None without them. See `SmilesPredictor.find_options`.
         fragment: As in `load_model`.
         domain: Whether to compare the molecules with the training molecules.
         wildcards: As in `load_model`.
@@ -83,25 +84,25 @@ class RayEngine:
             yield chunk, predictions, before[chunk.path] + position
 
     def predict_files(
-        self, pairs: Sequence[tuple[File, File]], options: Mapping[str, Any]
+        self, pairs: Sequence[tuple[File, File]], settings: Mapping[str, Any]
     ) -> Iterator[TableReport]:
         """Predict each file to its own output, and yield the reports in order.
 
         Args:
             pairs: Inputs and outputs.
-            options: Options of `predict_table`.
+            settings: Keyword arguments of `predict_table`.
 
         Raises:
             MolsliceError: As in `predict_table` and `ray_map`.
         """
-        if not options.get("resume"):
+        if not settings.get("resume"):
             left = (log_folder(target) for _, target in pairs if isinstance(target, Path))
             if found := next((folder for folder in left if folder.exists()), None):
                 raise MolsliceError(
                     f"{found} is an unfinished prediction; continue it with --resume, or delete it"
                 )
         # a worker continues a file where a killed one was
-        work = _FilePredictor(self._model, {**options, "resume": True})
+        work = _FilePredictor(self._model, {**settings, "resume": True})
         yield from ray_map(pairs, work, workers=self.workers, gpus=self._gpus)
 
 
@@ -115,12 +116,12 @@ class _Model:
     fragment: str | None
     domain: bool
     wildcards: str | None
-    _loaded: SmilesPredictor | None = field(default=None, repr=False)
+    _loaded: tuple[SmilesPredictor, PredictionOptions] | None = field(default=None, repr=False)
 
-    def load(self) -> SmilesPredictor:
+    def load(self) -> tuple[SmilesPredictor, PredictionOptions]:
         if self._loaded is None:
             model = load_model(self.name, self.device, fragment=self.fragment, wildcards=self.wildcards)
-            self._loaded = model.with_uncertainty(self.interval, domain=self.domain)
+            self._loaded = model, model.find_options(self.interval, domain=self.domain)
         return self._loaded
 
 
@@ -131,15 +132,17 @@ class _ChunkPredictor:
 
     def __call__(self, item: tuple[Chunk, int]) -> Computed:
         chunk, position = item
-        rows = self.model.load().predict_with_errors(chunk[self.column]).table_rows()
+        predictor, options = self.model.load()
+        rows = predictor.predict_with_errors(chunk[self.column], options=options).table_rows()
         return chunk, rows, position
 
 
 @dataclass(slots=True)
 class _FilePredictor:
     model: _Model
-    options: dict[str, Any]
+    settings: dict[str, Any]
 
     def __call__(self, pair: tuple[File, File]) -> TableReport:
         source, target = pair
-        return predict_table(self.model.load(), source, target, progress=False, **self.options)
+        predictor, options = self.model.load()
+        return predict_table(predictor, source, target, options, progress=False, **self.settings)

@@ -1,7 +1,7 @@
 """Predict several files to a folder, one output for each input."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from molslice.folders.ensemble import ENSEMBLE
 from molslice.folders.fitted import FIT
 from molslice.folders.run import CONFIG, MODEL
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.tables.chunk_log import describe_difference
 from molslice.inference.tables.cluster import RayEngine
 from molslice.inference.tables.table import TableReport, check_source, predict_table, prediction_identity
@@ -66,11 +67,15 @@ def predict_folder(
     predictor: SmilesPredictor,
     sources: Sequence[File | str],
     folder: File,
+    options: PredictionOptions = PLAIN,
     *,
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
+    workers: int | None = None,
     engine: RayEngine | None = None,
     resume: bool = False,
+    strict: bool = False,
     progress: bool = True,
-    **options: Any,  # noqa: ANN401
 ) -> tuple[TableReport, list[File]]:
     """Predict each file to a file of the same name in a folder; see `output_name`.
 
@@ -78,11 +83,15 @@ def predict_folder(
         predictor: The model.
         sources: Files, URLs and patterns.
         folder: The folder; it is created.
+        options: As in `predict_table`.
+        smiles_column: As in `predict_table`.
+        delimiter: As in `predict_table`.
+        workers: As in `predict_table`.
         engine: The cluster that predicts the files; by default this program does, one after the other.
         resume: Whether to keep the outputs that exist, because they are complete, and to continue the others.
             Without it, they are replaced.
+        strict: As in `predict_table`.
         progress: Whether to show a bar on standard error.
-        options: Further options of `predict_table`.
 
     Returns:
         The report of all files, with the columns and findings of the first, and the outputs.
@@ -103,8 +112,9 @@ def predict_folder(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(folder)) from error
-    own = {name: options.get(name) for name in ("smiles_column", "delimiter") if options.get(name)}
-    identity = {**prediction_identity(predictor), **own}
+    reading = {"smiles_column": smiles_column, "delimiter": delimiter}
+    chosen = {name: value for name, value in reading.items() if value}
+    identity = {**prediction_identity(predictor, options), **chosen}
     if resume:
         for source, target in pairs:
             check_source([source], target)
@@ -113,8 +123,14 @@ def predict_folder(
     _update_record(folder, identity, pairs, present, resume=resume)
     if not left:
         raise MolsliceError(f"{folder}: nothing to resume, because every file has its output")
-    options = {**options, "resume": resume}
-    reports = _predicted(predictor, left, options) if engine is None else engine.predict_files(left, options)
+    settings = {**reading, "workers": workers, "strict": strict, "resume": resume}
+    if engine is None:
+        reports = (
+            predict_table(predictor, source, target, options, progress=False, **settings)
+            for source, target in left
+        )
+    else:
+        reports = engine.predict_files(left, settings)
     total: TableReport | None = None
     refusals = Refusals()
     with Progress("predict", len(left), "files", shown=progress) as bar:
@@ -239,10 +255,3 @@ def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
                 f"{other} and {source} would both be written to {output_name(source)} in {folder}"
             )
     return [(source, _inside(folder, name)) for name, source in made.items()]
-
-
-def _predicted(
-    predictor: SmilesPredictor, pairs: Sequence[tuple[File, File]], options: Mapping[str, Any]
-) -> Iterator[TableReport]:
-    for source, target in pairs:
-        yield predict_table(predictor, source, target, progress=False, **options)

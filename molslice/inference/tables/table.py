@@ -2,9 +2,9 @@
 
 import contextlib
 import functools
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from molslice.files.tables import Chunk, labels, numbers
 from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.inference.reading import default_workers
 from molslice.inference.tables.chunk_log import ChunkLog, smiles_checksum
@@ -82,6 +83,7 @@ def predict_table(
     predictor: SmilesPredictor,
     source: File | str | Sequence[File | str],
     target: File | str,
+    options: PredictionOptions = PLAIN,
     *,
     smiles_column: str | None = None,
     delimiter: str | None = None,
@@ -104,6 +106,7 @@ def predict_table(
         predictor: The model.
         source: One or several files, URLs or patterns in the formats of `open_molecules`.
         target: The file or URL to write; `-` is standard output.
+        options: What the predictions have besides their values; an engine has its own.
         smiles_column: The name of the column with SMILES; None finds it.
         delimiter: The character between the cells of `source`; None finds it.
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
@@ -131,10 +134,10 @@ def predict_table(
         # a worker that continues after another one may be on another machine
         reserved(None if target == STDOUT or resume else target),
         open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
-        _open_log(target, predictor, engine, resume) as log,
+        _open_log(target, predictor, options, engine, resume) as log,
     ):
         check_source(table.paths, target)
-        numbers, texts = predictor.table_columns(table.names)
+        numbers, texts = predictor.table_columns(options, table.names)
         columns = [*numbers, *texts]
         error_column = distinct_columns([*columns, ERROR], taken=table.names)[-1]
         report = TableReport(
@@ -149,7 +152,7 @@ def predict_table(
             with open_sink(
                 target, table.names, numbers, texts, error_column, table.schema, held=strict
             ) as sink:
-                compute = engine or functools.partial(_in_this_program, workers, log)
+                compute = engine or functools.partial(_in_this_program, options, workers, log)
                 _stream(predictor, table, sink, report, measured, compute, strict, progress)
         except (UnwritableError, _OtherInputError):
             raise
@@ -243,14 +246,14 @@ class _Measured:
         ]
 
 
-def prediction_identity(predictor: SmilesPredictor) -> dict[str, Any]:
+def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions = PLAIN) -> dict[str, Any]:
     """Return JSON values in which predictions of different models, or with different options, differ."""
-    numbers, texts = predictor.table_columns()
+    numbers, texts = predictor.table_columns(options)
     return {
         "model": predictor.checksum(),
         "columns": [*numbers, *texts],
-        **({} if predictor.level is None else {"interval": predictor.level}),
-        **({} if predictor.calibration is None else {"calibration": predictor.calibration.checksum()}),
+        **({} if options.level is None else {"interval": options.level}),
+        **({} if options.calibration is None else {"calibration": options.calibration.checksum()}),
         **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
         **({} if predictor.wildcards == "refuse" else {"wildcards": predictor.wildcards}),
     }
@@ -258,7 +261,11 @@ def prediction_identity(predictor: SmilesPredictor) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open_log(
-    target: File, predictor: SmilesPredictor, engine: Engine | None, resume: bool
+    target: File,
+    predictor: SmilesPredictor,
+    options: PredictionOptions,
+    engine: Engine | None,
+    resume: bool,
 ) -> Iterator[ChunkLog | None]:
     """Open the log of the finished chunks; None for standard output, URLs and other engines.
 
@@ -269,7 +276,7 @@ def _open_log(
         yield None
         return
     identity = {
-        **prediction_identity(predictor),
+        **prediction_identity(predictor, options),
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},
@@ -306,6 +313,7 @@ def _stream(
 
 
 def _in_this_program(
+    options: PredictionOptions,
     workers: int | None,
     log: ChunkLog | None,
     predictor: SmilesPredictor,
@@ -330,16 +338,11 @@ def _in_this_program(
             )
         rows += len(chunk)
         yield chunk, predictions, table.position
-    kept: deque[Chunk] = deque()  # read but not yet predicted
-
-    def smiles() -> Generator[list[str], None, None]:
-        for chunk in chunks:
-            kept.append(chunk)
-            yield chunk[table.smiles_column]
-
-    with contextlib.closing(predictor.predict_chunks(smiles(), workers)) as parts:
-        for predictions in parts:
-            chunk, rows = kept.popleft(), predictions.table_rows()
+    chunks, to_predict = tee(chunks)
+    smiles = (chunk[table.smiles_column] for chunk in to_predict)
+    with contextlib.closing(predictor.predict_chunks(smiles, options, workers)) as predicted:
+        for predictions, chunk in zip(predicted, chunks, strict=True):
+            rows = predictions.table_rows()
             if log is not None:
                 log.add(chunk[table.smiles_column], rows)
             yield chunk, rows, table.position

@@ -97,7 +97,7 @@ def test_training_from_a_store_and_prediction(folder, capsys):
     network = load_network(run)
     assert network.atom_order == "input"  # the model has learned from atoms in this order
     rows = np.array([7])
-    of_store = network.predict_store(MoleculeStore.open(path), rows).values[:, 0]
+    of_store = network.predict_molecules(MoleculeStore.open(path), rows=rows).values[:, 0]
     path.rename(folder / "moved")  # prediction does not need the store
     smiles = [embedded_smiles(ROWS)[7]]
     np.testing.assert_allclose(load_network(run).predict(smiles), of_store, rtol=1e-5)

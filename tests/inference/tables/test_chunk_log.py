@@ -26,17 +26,22 @@ def model(request, tmp_path_factory, few_trees):
     rows = "".join(f"{text},{KINDS[request.param](text)}\n" for text in embedded_smiles(60))
     (folder / "rows.csv").write_text(f"smiles,y\n{rows}")
     fit(folder / "rows.csv", "y", folder / "model", members=2, encoder=None, quiet=True)
-    model = load_model(folder / "model").with_uncertainty(0.8, domain=True)
+    model = load_model(folder / "model")
     known, compute = {}, model.predict_chunks
 
-    def remembered(chunks, workers):
+    def remembered(chunks, options, workers):
         for chunk in chunks:
             if tuple(chunk) not in known:
-                (known[tuple(chunk)],) = compute([chunk], workers)
+                (known[tuple(chunk)],) = compute([chunk], options, workers)
             yield known[tuple(chunk)]
 
     model.predict_chunks, model.chunk_rows = remembered, 6
     return model
+
+
+@pytest.fixture(scope="module")
+def options(model):
+    return model.find_options(0.8, domain=True)
 
 
 def written_rows(folder):
@@ -47,12 +52,12 @@ def written_rows(folder):
     return source
 
 
-def interrupt(model, source, target):
+def interrupt(model, options, source, target):
     """Stop a prediction after three of its four chunks."""
     compute = model.predict_chunks
 
-    def interrupted(chunks, workers):
-        for place, predictions in enumerate(compute(chunks, workers)):
+    def interrupted(chunks, options, workers):
+        for place, predictions in enumerate(compute(chunks, options, workers)):
             if place == 3:
                 raise KeyboardInterrupt
             yield predictions
@@ -60,16 +65,16 @@ def interrupt(model, source, target):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "predict_chunks", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            predict_table(model, source, target)
+            predict_table(model, source, target, options)
 
 
-def test_a_flipped_bit_anywhere_costs_no_value(model, tmp_path):
+def test_a_flipped_bit_anywhere_costs_no_value(model, options, tmp_path):
     source, target, folder = written_rows(tmp_path), tmp_path / "out.csv", tmp_path / "out.csv.partial"
-    predict_table(model, source, tmp_path / "whole.csv")
+    predict_table(model, source, tmp_path / "whole.csv", options)
     whole = (tmp_path / "whole.csv").read_bytes()
     assert b"oops" in whole
     assert b"true" in whole or b"false" in whole
-    interrupt(model, source, target)
+    interrupt(model, options, source, target)
     saved = {path.name: path.read_bytes() for path in folder.iterdir()}
     draw, length = random.Random(0), len(saved["chunks"])
     places = [*range(CHECKSUM_BYTES + LENGTH_BYTES), *draw.sample(range(length), FLIPS)]
@@ -79,50 +84,50 @@ def test_a_flipped_bit_anywhere_costs_no_value(model, tmp_path):
         folder.mkdir(exist_ok=True)
         for name, content in {**saved, "chunks": damaged}.items():
             (folder / name).write_bytes(content)
-        predict_table(model, source, target, resume=True)
+        predict_table(model, source, target, options, resume=True)
         assert target.read_bytes() == whole, f"byte {place}"
 
 
 def with_attribute(name, value):
-    def change(model, patch):
+    def change(model, options, patch):
         patch.setattr(model, name, value)
-        return model
+        return options
 
     return change
 
 
-def other_calibration(model, patch):
-    first, *others = model.calibration.targets
+def other_calibration(model, options, patch):
+    first, *others = options.calibration.targets
     changed = replace(first, predicted=first.predicted * 1.0001)
-    return with_attribute("calibration", replace(model.calibration, targets=(changed, *others)))(model, patch)
+    return replace(options, calibration=replace(options.calibration, targets=(changed, *others)))
 
 
-def other_library(model, patch):
+def other_library(model, options, patch):
     patch.setattr("molslice.inference.tables.table.current_versions", lambda: {"rdkit": "1"})
-    return model
+    return options
 
 
 CHANGES = {
-    "level of the interval": lambda model, patch: model.with_uncertainty(0.7, domain=True),
+    "level of the interval": lambda model, options, patch: replace(options, level=0.7),
     "calibration": other_calibration,
     "treatment of mixtures": with_attribute("fragment", "largest"),
     "number of rows in a chunk": with_attribute("chunk_rows", 5),
     "version of molslice or a library": other_library,
     "model": with_attribute("checksum", lambda: "of another one"),
-    "choice of columns": with_attribute("domain", None),
+    "choice of columns": lambda model, options, patch: replace(options, domain=None),
 }
 
 
 @pytest.mark.parametrize("changed", CHANGES)
-def test_a_prediction_with_other_options_is_not_resumed(model, tmp_path, monkeypatch, changed):
+def test_a_prediction_with_other_options_is_not_resumed(model, options, tmp_path, monkeypatch, changed):
     source, target = written_rows(tmp_path), tmp_path / "out.csv"
-    interrupt(model, source, target)
+    interrupt(model, options, source, target)
     words = f"is an unfinished prediction with another {changed}; delete it"
     with monkeypatch.context() as patch:
-        another = CHANGES[changed](model, patch)
+        others = CHANGES[changed](model, options, patch)
         with pytest.raises(MolsliceError, match=re.escape(words)):
-            predict_table(another, source, target, resume=True)
-    assert predict_table(model, source, target, resume=True).rows == 20
+            predict_table(model, source, target, others, resume=True)
+    assert predict_table(model, source, target, options, resume=True).rows == 20
 
 
 ROWS = [

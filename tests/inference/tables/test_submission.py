@@ -57,7 +57,7 @@ def test_the_sizes_are_those_that_ogb_asks_for():
 
 def test_other_data_are_refused_before_anything_is_predicted(tmp_path, root, monkeypatch):
     model = untrained(tmp_path / "model", targets=GAP)
-    monkeypatch.setattr(model, "predict_store", pytest.fail)
+    monkeypatch.setattr(model, "predict_molecules", pytest.fail)
     with pytest.raises(MolsliceError, match="has 3 rows, OGB's has 147037"):
         predict_submission(model, root, tmp_path / "out")
     with pytest.raises(MolsliceError, match="splits of PCQM4M v2, not the splits of pcqm4m"):

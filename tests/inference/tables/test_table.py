@@ -201,10 +201,10 @@ def test_predictions_are_beside_the_measured_values(tmp_path):
 def test_as_many_rows_come_out_as_go_in(model, tmp_path, monkeypatch, pieces):
     """For any table, rows and cells are kept, or there is a one-line error."""
 
-    def no_model(store):
+    def no_model(store, options):
         return Predictions(np.zeros((len(store), 1)), [store.errors.get(row) for row in range(len(store))])
 
-    monkeypatch.setattr(model, "predict_store", no_model)
+    monkeypatch.setattr(model, "predict_molecules", no_model)
     source, target = tmp_path / "in.csv", tmp_path / "out.csv"
     target.unlink(missing_ok=True)
     source.write_bytes(b"smiles,n\n" + "".join(pieces).encode())
@@ -390,15 +390,15 @@ def test_a_limit_of_the_system_is_one_line(tmp_path, name):
 
 def interrupt(model, monkeypatch, call):
     """Interrupt a call of the model, counted from 1; return the numbers of rows of all calls."""
-    real, calls = type(model).predict_store, []
+    real, calls = type(model).predict_molecules, []
 
-    def interrupted(store):
+    def interrupted(store, options):
         calls.append(len(store))
         if len(calls) == call:
             raise KeyboardInterrupt
-        return real(model, store)
+        return real(model, store, options)
 
-    monkeypatch.setattr(model, "predict_store", interrupted)
+    monkeypatch.setattr(model, "predict_molecules", interrupted)
     return calls
 
 
@@ -452,15 +452,15 @@ def test_an_output_in_the_folder_of_a_fit_is_resumed(tmp_path, monkeypatch):
     fit(source, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
     model, target = load_model(tmp_path / "model"), tmp_path / "model" / "out.csv"
     monkeypatch.setattr(model, "chunk_rows", 8)
-    before, real, calls = model.checksum(), model.predict_part, []
+    before, real, calls = model.checksum(), model.predict_molecules, []
 
-    def interrupted(part):
-        calls.append(len(part))
+    def interrupted(molecules, options):
+        calls.append(len(molecules))
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return real(part)
+        return real(molecules, options)
 
-    monkeypatch.setattr(model, "predict_part", interrupted)
+    monkeypatch.setattr(model, "predict_molecules", interrupted)
     with pytest.raises(KeyboardInterrupt, match="the same command with --resume continues"):
         predict_table(model, source, target)
     assert (tmp_path / "model" / "out.csv.partial").is_dir()
@@ -534,14 +534,14 @@ def test_the_error_of_measured_columns(tmp_path):
 def test_a_prediction_that_is_not_finite_counts_in_the_error(tmp_path, monkeypatch):
     model = untrained(tmp_path / "model")
     source = written(tmp_path / "in.csv", "smiles,gap\nCCO,1.5\nbad,2\nCCN,7\n")
-    compute = type(model).predict_store
+    compute = type(model).predict_molecules
 
-    def partly(store):
-        found = compute(model, store)
+    def partly(store, options):
+        found = compute(model, store, options)
         found.values[2], found.errors[2] = np.nan, NOT_FINITE
         return found
 
-    monkeypatch.setattr(model, "predict_store", partly)
+    monkeypatch.setattr(model, "predict_molecules", partly)
     report = predict_table(model, source, tmp_path / "out.csv", metrics=True)
     assert (report.rows, report.failed) == (3, 2)
     assert (report.metrics[0]["count"], report.metrics[0]["value"]) == (2, np.inf)

@@ -1,0 +1,89 @@
+"""What predictions have besides their values: intervals, spread and domain."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from molslice.inference.domain import TrainingDomain
+from molslice.inference.predictions import Members, Predictions
+from molslice.uncertainty.calibration import Calibration
+
+__all__ = ["PLAIN", "PredictionOptions", "add_intervals", "add_uncertainty"]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionOptions:
+    """What predictions have besides their values.
+
+    `SmilesPredictor.find_options` reads them from the folder of a model.
+
+    Attributes:
+        level: Probability that an interval or a set holds the truth; None without intervals.
+        calibration: The held-out rows from which intervals are computed; None without intervals.
+        domain: The training molecules with which molecules are compared; None without a comparison.
+        dropout_passes: Number of passes with dropout over which the spread is computed; 0 without.
+        with_members: Whether predictions have `members` without intervals too, from which any interval can be
+            computed.
+    """
+
+    level: float | None = None
+    calibration: Calibration | None = None
+    domain: TrainingDomain | None = None
+    dropout_passes: int = 0
+    with_members: bool = False
+
+    @property
+    def needs_members(self) -> bool:
+        """Whether predictions have `members`."""
+        return self.with_members or self.level is not None
+
+
+PLAIN = PredictionOptions()
+
+
+def add_uncertainty(predictions: Predictions, members: Members, options: PredictionOptions) -> Predictions:
+    """Add members and intervals to predictions if the options ask for them.
+
+    Args:
+        predictions: The predictions.
+        members: What the intervals are computed from.
+        options: The options.
+    """
+    if not options.needs_members:
+        return predictions
+    predictions = replace(predictions, members=members)
+    if options.level is None or options.calibration is None:
+        return predictions
+    return add_intervals(predictions, options.calibration, options.level)
+
+
+def add_intervals(predictions: Predictions, calibration: Calibration, level: float) -> Predictions:
+    """Add spread and intervals, or sets and calibrated probabilities, to predictions.
+
+    Failed rows get NaN and empty sets.
+
+    Args:
+        predictions: The predictions of n rows, with `members`.
+        calibration: The held-out rows of the model.
+        level: The probability that an interval or a set holds the truth.
+    """
+    members = predictions.members
+    assert members is not None
+    shape = predictions.values.shape
+    good = np.flatnonzero([reason is None for reason in predictions.errors])
+
+    def fill(values: np.ndarray) -> np.ndarray:
+        full = np.full(shape, np.nan, np.float32)
+        full[good] = values
+        return full
+
+    models = members.models[good].transpose(1, 0, 2)
+    spread = None if members.spread is None else fill(members.spread[good])
+    if calibration.kind == "classification":
+        sets = np.zeros((*shape, 2), bool)
+        sets[good] = calibration.sets(models, level)
+        calibrated = fill(calibration.calibrated(predictions.values[good]))
+        return replace(predictions, spread=spread, sets=sets, calibrated=calibrated)
+    difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)
+    lower, upper = map(fill, calibration.intervals(models, difficulty, level))
+    return replace(predictions, spread=spread, lower=lower, upper=upper)
