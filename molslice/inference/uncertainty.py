@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from molslice.data.base import Dataset
-from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
-from molslice.data.molecules.fragments import choose_fragments
-from molslice.inference.base import SmilesPredictor
+from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets
 from molslice.inference.fitted import FittedPredictor
+from molslice.inference.groups import MoleculeGroup, find_groups
 from molslice.inference.network import Predictor
 from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
@@ -26,8 +25,6 @@ GROUP_LEVEL = 0.9
 GRID = tuple(round(0.05 * step, 2) for step in range(1, 20))  # of the miscalibration area
 SAME_WIDTH = 1e-4  # relative difference of widths that is rounding of float32 bounds
 CALIBRATED_ON = ("train", "valid")
-
-Groups = Sequence[tuple[str, str, np.ndarray]]  # what they are by, name, and rows, bool [n]
 
 
 def evaluate_uncertainty(
@@ -62,8 +59,9 @@ def evaluate_uncertainty(
     """
     check_targets(predictor, dataset)
     if not isinstance(dataset, MoleculeDataset):
-        found = f"the rows of {dataset.source} are {dataset.row_name}"
-        raise MolsliceError(f"intervals are for molecules; {found}")
+        raise MolsliceError(
+            f"intervals are for molecules; the rows of {dataset.source} are {dataset.row_name}"
+        )
     if split in CALIBRATED_ON:
         raise MolsliceError(
             f"uncertainty cannot be evaluated on the split {split!r}: it trained or calibrated the model"
@@ -75,12 +73,12 @@ def evaluate_uncertainty(
     good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
     at = {level: add_intervals(predictions, calibration, level) for level in _possible(calibration)}
-    groups = [(by, name, own[good]) for by, name, own in _groups(predictor, dataset, rows)]
+    groups = [group._replace(rows=group.rows[good]) for group in find_groups(predictor, dataset, rows)]
     score = _score_numbers if calibration.kind == "regression" else _score_classes
     targets = []
     for index, (name, unit) in enumerate(zip(predictor.target_names, predictor.target_units, strict=True)):
-        parts = {level: _Target(part, index, good) for level, part in at.items()}
-        targets.append({"name": name, "unit": unit, **score(truth[good, index], parts, groups)})
+        columns = {level: _Target(with_intervals, index, good) for level, with_intervals in at.items()}
+        targets.append({"name": name, "unit": unit, **score(truth[good, index], columns, groups)})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
 
 
@@ -106,29 +104,31 @@ class _Target:
     """The columns of one target, in float64.
 
     Args:
-        found: Predictions with intervals.
+        predictions: Predictions with intervals.
         index: The target.
         rows: The rows with a prediction.
     """
 
-    def __init__(self, found: Predictions, index: int, rows: np.ndarray) -> None:
+    def __init__(self, predictions: Predictions, index: int, rows: np.ndarray) -> None:
         def column(values: np.ndarray | None) -> np.ndarray | None:
             return None if values is None else values[rows, index].astype(np.float64)
 
-        self.values = found.values[rows, index].astype(np.float64)
-        self.spread, self.calibrated = column(found.spread), column(found.calibrated)
-        self.lower, self.upper = column(found.lower), column(found.upper)
-        self.sets = None if found.sets is None else found.sets[rows, index]
+        self.values = predictions.values[rows, index].astype(np.float64)
+        self.spread, self.calibrated = column(predictions.spread), column(predictions.calibrated)
+        self.lower, self.upper = column(predictions.lower), column(predictions.upper)
+        self.sets = None if predictions.sets is None else predictions.sets[rows, index]
 
 
-def _score_numbers(truth: np.ndarray, at: dict[float, _Target], groups: Groups) -> dict[str, Any]:
+def _score_numbers(
+    truth: np.ndarray, at: dict[float, _Target], groups: Sequence[MoleculeGroup]
+) -> dict[str, Any]:
     bounds = {}
-    for level, part in at.items():
-        assert part.lower is not None
-        assert part.upper is not None
-        bounds[level] = part.lower, part.upper
-    part = next(iter(at.values()))
-    return score_intervals(truth, part.values, bounds, part.spread, groups)
+    for level, column in at.items():
+        assert column.lower is not None
+        assert column.upper is not None
+        bounds[level] = column.lower, column.upper
+    column = next(iter(at.values()))
+    return score_intervals(truth, column.values, bounds, column.spread, groups)
 
 
 def score_intervals(
@@ -136,7 +136,7 @@ def score_intervals(
     predicted: np.ndarray,
     bounds: Mapping[float, tuple[np.ndarray, np.ndarray]],
     spread: np.ndarray | None = None,
-    groups: Groups = (),
+    groups: Sequence[MoleculeGroup] = (),
 ) -> dict[str, Any]:
     """Compare intervals with the measured values of n rows.
 
@@ -146,7 +146,7 @@ def score_intervals(
         bounds: Lower and upper bounds of each level, float64 [n] each. The levels contain `GRID`, up to the
             largest possible one.
         spread: Stated uncertainties, float64 [n]; None without them.
-        groups: What each group is by, its name, and whether a row is in it, bool [n].
+        groups: Groups of the n rows.
 
     Returns:
         The numbers of a target; see `evaluate_uncertainty`.
@@ -162,15 +162,15 @@ def score_intervals(
     lower, upper = bounds[group_level]
     errors, width = np.abs(truth - predicted), upper - lower
     table = []
-    for by, name, own in groups:
-        mine = own & known
-        if mine.any():
-            inside = coverage(truth[mine], lower[mine], upper[mine])
+    for by, name, in_group in groups:
+        rows = in_group & known
+        if rows.any():
+            inside = coverage(truth[rows], lower[rows], upper[rows])
             table.append(
-                {"by": by, "group": name, "error": _mean(errors, mine), **_share(group_level, inside, mine)}
-                | {"width": _mean(width, mine)}
+                {"by": by, "group": name, "error": _mean(errors, rows), **_share(group_level, inside, rows)}
+                | {"width": _mean(width, rows)}
             )
-    by = spread if spread is not None else width
+    uncertainty = spread if spread is not None else width
     return {
         "count": int(known.sum()),
         "error": _mean(errors, known),
@@ -179,24 +179,26 @@ def score_intervals(
         "miscalibration_area": _area(by_level),
         "rank_correlation": _rankings(errors, spread, width),
         "groups": table,
-        "bins": _bins(by[known], errors[known]),
+        "bins": _bins(uncertainty[known], errors[known]),
     }
 
 
-def _score_classes(truth: np.ndarray, at: dict[float, _Target], groups: Groups) -> dict[str, Any]:
+def _score_classes(
+    truth: np.ndarray, at: dict[float, _Target], groups: Sequence[MoleculeGroup]
+) -> dict[str, Any]:
     known = np.isfinite(truth)
     labels = np.where(known, truth, 0.0).astype(np.int64)
     levels, by_level = [], []
-    for level, part in at.items():
-        assert part.sets is not None
-        inside = part.sets[np.arange(len(labels)), labels]
+    for level, column in at.items():
+        assert column.sets is not None
+        inside = column.sets[np.arange(len(labels)), labels]
         by_level.append({"level": level, "coverage": _mean(inside, known)})
         if level in LEVELS:
-            each = {f"coverage_class_{c}": _mean(inside, known & (labels == c)) for c in (0, 1)}
-            sizes = part.sets.sum(1)
+            by_class = {f"coverage_class_{c}": _mean(inside, known & (labels == c)) for c in (0, 1)}
+            sizes = column.sets.sum(1)
             shares = {"empty_sets": _mean(sizes == 0, known), "double_sets": _mean(sizes == 2, known)}
             share = _share(level, _mean(inside, known), known)
-            levels.append({**share, **each, "set_size": _mean(sizes, known), **shares})
+            levels.append({**share, **by_class, "set_size": _mean(sizes, known), **shares})
     group_level = max(level for level in at if level <= GROUP_LEVEL)
     chosen = at[group_level]
     assert chosen.sets is not None
@@ -204,11 +206,11 @@ def _score_classes(truth: np.ndarray, at: dict[float, _Target], groups: Groups) 
     inside, errors = chosen.sets[np.arange(len(labels)), labels], np.abs(truth - chosen.values)
     unsure = 0.5 - np.abs(chosen.calibrated - 0.5)
     table = [
-        {"by": by, "group": name, "error": _mean(errors, own & known)}
-        | _share(group_level, _mean(inside, own & known), own & known)
-        | {"set_size": _mean(chosen.sets.sum(1), own & known)}
-        for by, name, own in groups
-        if (own & known).any()
+        {"by": by, "group": name, "error": _mean(errors, rows)}
+        | _share(group_level, _mean(inside, rows), rows)
+        | {"set_size": _mean(chosen.sets.sum(1), rows)}
+        for by, name, in_group in groups
+        if (rows := in_group & known).any()
     ]
     return {
         "count": int(known.sum()),
@@ -243,16 +245,16 @@ def _share(level: float, share: float, rows: np.ndarray) -> dict[str, Any]:
 
 
 def _area(by_level: list[dict[str, float]]) -> float:
-    own = [entry for entry in by_level if entry["level"] in GRID]
-    return miscalibration_area([entry["level"] for entry in own], [entry["coverage"] for entry in own])
+    grid = [entry for entry in by_level if entry["level"] in GRID]
+    return miscalibration_area([entry["level"] for entry in grid], [entry["coverage"] for entry in grid])
 
 
 def _rankings(errors: np.ndarray, spread: np.ndarray | None, width: np.ndarray) -> dict[str, float | None]:
     constant = np.ptp(width) <= SAME_WIDTH * np.abs(width).max() if len(width) else True
-    found = {"spread": spread, "width": None if constant else width}
+    uncertainties = {"spread": spread, "width": None if constant else width}
     return {
         name: None if values is None or np.isnan(rank := rank_correlation(errors, values)) else rank
-        for name, values in found.items()
+        for name, values in uncertainties.items()
     }
 
 
@@ -260,27 +262,7 @@ def _bins(uncertainty: np.ndarray, errors: np.ndarray, count: int = 5) -> list[d
     """Return mean uncertainty and mean error of rows sorted by uncertainty, in parts of nearly equal size."""
     order = np.argsort(uncertainty, kind="stable")
     return [
-        {"uncertainty": float(uncertainty[part].mean()), "error": float(errors[part].mean())}
-        for part in np.array_split(order, count)
-        if len(part)
+        {"uncertainty": float(uncertainty[rows].mean()), "error": float(errors[rows].mean())}
+        for rows in np.array_split(order, count)
+        if len(rows)
     ]
-
-
-def _groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> Groups:
-    """Divide rows into thirds by size, and by whether a training molecule has their scaffold."""
-    sizes = np.asarray(dataset.store.num_atoms)[rows]
-    low, high = (int(value) for value in np.quantile(sizes, (1 / 3, 2 / 3), method="lower"))
-    names = (f"up to {low} heavy atoms", f"{low + 1} to {high} heavy atoms", f"more than {high} heavy atoms")
-    places = (sizes > low).astype(int) + (sizes > high)
-    groups = [("size", name, places == place) for place, name in enumerate(names) if (places == place).any()]
-    domain = predictor.known_domain()
-    if domain is None or domain.is_sample:  # the scaffold of a molecule outside of a sample would look new
-        return groups
-    if isinstance(dataset, ArraysOnly):
-        return groups
-    smiles = dataset.smiles()
-    from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
-
-    chosen, _ = choose_fragments([smiles[row] for row in rows], predictor.fragment)
-    kinds = scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))
-    return [*groups, *(("scaffold", kind, own) for kind, own in kinds.items())]

@@ -13,7 +13,7 @@ from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.fitting.fit import fit
-from molslice.inference import uncertainty
+from molslice.inference import groups
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
@@ -195,10 +195,10 @@ def test_a_sample_of_the_training_molecules_has_no_scaffold_groups(numbers, monk
     domain = copy.copy(model.find_domain())
     domain.is_sample = True
     monkeypatch.setattr(model, "_domain", domain)
-    groups = uncertainty._groups(model, dataset, dataset.rows("test"))
-    assert {by for by, _, _ in groups} == {"size"}
+    kinds = {group.by for group in groups.find_groups(model, dataset, dataset.rows("test"))}
+    assert kinds == {"size"}
     domain.is_sample = False
-    assert {by for by, _, _ in uncertainty._groups(model, dataset, dataset.rows("test"))} == {
+    assert {by for by, _, _ in groups.find_groups(model, dataset, dataset.rows("test"))} == {
         "size",
         "scaffold",
     }
