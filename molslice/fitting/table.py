@@ -13,12 +13,11 @@ from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import check_decimal_mark, open_molecules
-from molslice.data.target_values import check_outliers, find_kind
+from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData, Scale
 from molslice.fitting.duplicates import merge_duplicates
-from molslice.fitting.scale import is_logarithmic
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
 from molslice.registry import near_names
 from molslice.tasks.targets import Kind
@@ -108,13 +107,13 @@ def read_fit_data(
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     targets = np.concatenate(numbers).astype(np.float64)
-    found, doubts = (kind, []) if kind else find_kind(targets, names)
+    target_kind, doubts = (kind, []) if kind else find_kind(targets, names)
     notices = [
         *side.notices(),
         *check_outliers(targets, names, str(path), places.__getitem__, outliers),
         *doubts,
     ]
-    findings.append(f"targets: {', '.join(names)}; {found}" + ("" if kind else " (detected)"))
+    findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
     chosen, replaced = choose_fragments(smiles, fragment)
@@ -128,7 +127,7 @@ def read_fit_data(
         findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
     chosen, _ = choose_fragments(chosen, "keep", wildcards)
     described = describe_molecules(chosen, workers=workers, progress=progress)
-    data = FitData(smiles, described, targets, np.zeros(0, bool), names, found, column)
+    data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     if words:
         data.test = find_test_rows(words, split, data, path, places)
@@ -141,7 +140,7 @@ def read_fit_data(
     describe_forms(data)
     _check_targets(data, path)
     data.logarithmic = tuple(
-        is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
+        _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
     )
     data.targets = np.where(data.logarithmic, geometric, data.targets)
     return data
@@ -235,5 +234,43 @@ def _check_precision(values: np.ndarray, name: str, path: File) -> None:
     """Check that predictions, which are float32, can tell the values of a target apart."""
     with np.errstate(over="ignore"):
         rounding = np.abs(values.astype(np.float32) - values).max()
-    found = (np.array([each]) for each in (rounding, values.std(), np.abs(values).max()))
-    check_rounding([name], *found, source=str(path))
+    sizes = (np.array([number]) for number in (rounding, values.std(), np.abs(values).max()))
+    check_rounding([name], *sizes, source=str(path))
+
+
+def _is_logarithmic(
+    data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None
+) -> bool:
+    """Find whether the logarithm of a target is learned.
+
+    Args:
+        data: The rows.
+        path: The table, for messages.
+        index: Number of the target.
+        geometric: Its values, with the geometric mean of several rows, float64 [n].
+        scale: The scale that the user asks for; None finds it.
+
+    Raises:
+        MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
+    """
+    if scale == "linear" or (scale is None and data.kind == "classification"):
+        return False
+    name, values = data.names[index], np.where(data.test, np.nan, geometric)
+    if scale == "log":
+        where = f"{path}, column {name!r}"
+        if data.kind == "classification":
+            raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
+        if (bad := np.flatnonzero(values <= 0)).size:
+            row = int(bad[0])
+            raise MolsliceError(
+                f"{where}: the value {values[row]:g} of {data.smiles[row]} has no logarithm; choose the "
+                "scale linear"
+            )
+        data.findings.append(f"{name}: learned as its logarithm")
+        return True
+    known = values[np.isfinite(values)]
+    if not is_log_normal(known):
+        return False
+    span = f"from {known.min():.4g} to {known.max():.4g}"
+    data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
+    return True

@@ -37,11 +37,11 @@ from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
+from molslice.uncertainty.probabilities import log_odds
 
 __all__ = ["FittedPredictor", "network_scores"]
 
 FILES = (FIT, LEARNER_FILE, ROWS, CALIBRATION, CALIBRATION_ARRAYS, DOMAIN, DOMAIN_ARRAYS)  # of a prediction
-SMALLEST_ODDS = 1e-7  # probabilities of networks are float32
 
 
 def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
@@ -56,8 +56,7 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
     """
     values = predicted.astype(np.float64)
     if targets.kind == "classification":
-        bounded = np.clip(values, SMALLEST_ODDS, 1.0 - SMALLEST_ODDS)
-        return np.log(bounded) - np.log1p(-bounded)
+        return log_odds(values)
     return values * np.array(targets.std) + np.array(targets.mean)
 
 

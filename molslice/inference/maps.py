@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from molslice.attention import Attention
 from molslice.attention.base import ExactMap
-from molslice.inference.influence import influence_map
 from molslice.types import AttentionOutput, MolsliceError, TokenContext
 
 __all__ = [
     "AttentionCall",
     "AttentionMap",
     "attention_maps",
+    "influence_map",
     "map_of",
     "mixed_tokens",
     "record_calls",
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 LONGEST, SAMPLED = 512, 64  # with more tokens than the first number, a map has the second number of rows
+COPIES = 1 << 24  # largest number of elements in the N x N tensors of the copies of a sequence
+PROBES = 16  # random combinations of the output channels of which sampled rows are estimated
 Kind = Literal["exact", "influence"]
 
 
@@ -101,19 +103,16 @@ def record_calls(model: nn.Module, *inputs: Any) -> list[AttentionCall]:  # noqa
         assert isinstance(attention, Attention)
         calls.append(AttentionCall(attention, args[0], args[1], output))
 
-    found = list(_outermost(model))
-    if not found:
+    attentions = list(_outermost(model))
+    if not attentions:
         raise MolsliceError(f"{type(model).__name__} has no attention whose maps could be read")
-    was_training = {module: module.training for module in model.modules()}
-    handles = [attention.register_forward_hook(keep) for attention in found]
+    handles = [attention.register_forward_hook(keep) for attention in attentions]
     try:
-        with torch.no_grad():
-            model.eval()(*inputs)
+        with _in_evaluation(model), torch.no_grad():
+            model(*inputs)
     finally:
         for handle in handles:
             handle.remove()
-        for module, training in was_training.items():
-            module.training = training
     return calls
 
 
@@ -173,13 +172,13 @@ def map_of(
         raise MolsliceError("attention maps need self-attention; this attention has a separate memory")
     tokens = call.tokens.masked_fill(~mask[..., None], 0.0)
     with _in_evaluation(attention), torch.no_grad():
-        found = _exact(attention, tokens, call.context, rows) if kind == "exact" else None
-        if found is None:
-            kind, found = "influence", ExactMap(influence_map(attention, tokens, call.context, rows))
+        computed = _exact(attention, tokens, call.context, rows) if kind == "exact" else None
+        if computed is None:
+            kind, computed = "influence", ExactMap(influence_map(attention, tokens, call.context, rows))
     is_real = mask if rows is None else mask[:, rows]
-    weights = found.weights.masked_fill(~(is_real[:, None, :, None] & mask[:, None, None]), 0.0).detach()
+    weights = computed.weights.masked_fill(~(is_real[:, None, :, None] & mask[:, None, None]), 0.0).detach()
     return AttentionMap(
-        attention.name, layer, kind, weights, mask, dict(found.parts), dict(found.by_token), rows
+        attention.name, layer, kind, weights, mask, dict(computed.parts), dict(computed.by_token), rows
     )
 
 
@@ -190,6 +189,66 @@ def _exact(
         return attention.exact_map(tokens, context)
     weights = attention.exact_rows(tokens, context, rows)
     return None if weights is None else ExactMap(weights)
+
+
+@torch.enable_grad()
+def influence_map(
+    attention: Attention,
+    tokens: Float[Tensor, "B N D"],
+    context: TokenContext,
+    rows: Int[Tensor, " K"] | None = None,
+) -> Float[Tensor, "B 1 K N"]:
+    """Compute |d out_i / d tokens_j| for each pair of tokens: the Frobenius norm of a block of the Jacobian.
+
+    A sequence is copied once for each output channel, and the gradient of channel c is computed in copy c.
+    One backward pass covers one token and as many channels as fit into memory. The result is exact for all
+    rows. With `rows` it is an estimate by the gradients of sums of the channels with random signs, whose
+    number does not depend on the width.
+
+    Args:
+        attention: The attention.
+        tokens: The input of the attention.
+        context: The mask and the other inputs of the attention.
+        rows: Indices of the rows to estimate; None for all rows, exactly.
+
+    Returns:
+        One map for all heads, row i and column j.
+
+    Source: Hutchinson 1990 (doi 10.1080/03610919008812866), the estimate of a trace.
+    """
+    batch, length, dim = tokens.shape
+    probes = torch.eye(dim, dtype=tokens.dtype, device=tokens.device)
+    if rows is not None and dim > PROBES:
+        generator = torch.Generator().manual_seed(0)
+        signs = torch.randint(2, (PROBES, dim), generator=generator) * 2 - 1
+        probes = signs.to(probes) / PROBES**0.5
+    wanted = range(length) if rows is None else rows.tolist()
+    group = max(1, min(len(probes), COPIES // (attention.spec.num_heads * length * length)))
+    square = tokens.new_zeros(batch, 1, len(wanted), length)
+    for b in range(batch):
+        for weights in probes.split(group):
+            copies = len(weights)
+            copied = tokens[b].detach().expand(copies, length, dim).clone().requires_grad_()
+            mixed = attention(copied, _repeated(context, b, copies)).tokens
+            asked = (mixed * weights[:, None]).sum(-1)  # [copies, N]
+            for k, i in enumerate(wanted):
+                (change,) = torch.autograd.grad(asked[:, i].sum(), copied, retain_graph=True)
+                square[b, 0, k] += change.square().sum((0, 2))
+    return square.sqrt()
+
+
+def _repeated(context: TokenContext, b: int, copies: int) -> TokenContext:
+    def repeat(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor[b : b + 1].detach().expand(copies, *tensor.shape[1:])
+
+    mask = context.token_mask[b : b + 1].expand(copies, -1)
+    return TokenContext(
+        mask,
+        repeat(context.pair_bias),
+        repeat(context.pair_weights),
+        repeat(context.masked_bias),
+        repeat(context.carry),
+    )
 
 
 def mixed_tokens(call: AttentionCall) -> Float[Tensor, "B N E"] | None:
@@ -213,9 +272,9 @@ def mixed_tokens(call: AttentionCall) -> Float[Tensor, "B N E"] | None:
 
 
 @contextmanager
-def _in_evaluation(attention: Attention) -> Iterator[None]:
-    was_training = {module: module.training for module in attention.modules()}
-    attention.eval()
+def _in_evaluation(model: nn.Module) -> Iterator[None]:
+    was_training = {module: module.training for module in model.modules()}
+    model.eval()
     try:
         yield
     finally:

@@ -1,12 +1,11 @@
 """Calibration of the probability of class 1.
 
-Source: Platt 1999, "Probabilistic Outputs for Support Vector Machines"; Guo et al. 2017, "On Calibration of
-Modern Neural Networks" (temperature: slope only).
+Source: Platt 1999, "Probabilistic Outputs for Support Vector Machines".
 """
 
 import numpy as np
 
-__all__ = ["calibrate", "fit_platt", "fit_temperature", "log_odds"]
+__all__ = ["calibrate", "fit_platt", "log_odds"]
 
 SMALLEST = 1e-7
 STEPS = 100
@@ -40,32 +39,17 @@ def fit_platt(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, flo
     positive = float(np.sum(labels))
     high, low = (positive + 1.0) / (positive + 2.0), 1.0 / (len(labels) - positive + 2.0)
     wanted = np.where(np.asarray(labels) > 0.5, high, low)
-    slope, intercept = _newton(log_odds(probabilities), wanted, with_intercept=True)
+    slope, intercept = _newton(log_odds(probabilities), wanted)
     if slope < SLOPES[0]:  # held-out rows in the wrong order: only the share of the classes is known
         share = float(wanted.mean())
         return SLOPES[0], float(np.log(share / (1.0 - share)))
     return slope, intercept
 
 
-def fit_temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Fit the temperature of the log-odds that maximizes the likelihood of held-out rows.
-
-    Args:
-        probabilities: Probability of class 1, float [n].
-        labels: Class, 0 or 1, [n].
-
-    Returns:
-        The number that the log-odds are to be divided by, from 1e-3 to 1e3.
-    """
-    wanted = (np.asarray(labels) > 0.5).astype(np.float64)
-    slope, _ = _newton(log_odds(probabilities), wanted, with_intercept=False)
-    return 1.0 / float(np.clip(slope, *SLOPES))
-
-
-def _newton(odds: np.ndarray, wanted: np.ndarray, *, with_intercept: bool) -> tuple[float, float]:
+def _newton(odds: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     """Minimize the cross entropy, which is convex, by Newton's method with halved steps."""
-    columns = np.stack([odds, np.ones_like(odds)], axis=1)[:, : 1 + with_intercept]
-    line = np.array([1.0, 0.0])[: 1 + with_intercept]
+    columns = np.stack([odds, np.ones_like(odds)], axis=1)
+    line = np.array([1.0, 0.0])
 
     def loss(at: np.ndarray) -> float:
         scores = columns @ at
@@ -76,10 +60,10 @@ def _newton(odds: np.ndarray, wanted: np.ndarray, *, with_intercept: bool) -> tu
         chance = 1.0 / (1.0 + np.exp(-np.clip(columns @ line, -700.0, 700.0)))
         gradient = columns.T @ (chance - wanted) / len(odds)
         curvature = (columns * (chance * (1.0 - chance))[:, None]).T @ columns / len(odds)
-        step = np.linalg.solve(curvature + RIDGE * np.eye(len(line)), gradient)
+        step = np.linalg.solve(curvature + RIDGE * np.eye(2), gradient)
         while (value := loss(line - step)) > best and np.abs(step).max() > CLOSE:
             step /= 2.0
         if value > best or np.abs(step).max() <= CLOSE or abs(line[0] - step[0]) > SLOPES[1]:
             break
         line, best = line - step, value
-    return float(line[0]), float(line[1]) if with_intercept else 0.0
+    return float(line[0]), float(line[1])

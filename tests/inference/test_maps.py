@@ -7,8 +7,7 @@ import torch
 
 from molslice.attention import ATTENTIONS, Attention
 from molslice.data.molecules.collate import collate
-from molslice.inference.influence import influence_map
-from molslice.inference.maps import AttentionCall, attention_maps, map_of, record_calls
+from molslice.inference.maps import AttentionCall, attention_maps, influence_map, map_of, record_calls
 from molslice.model import AttentionChoice
 from molslice.model.encoder import Encoder
 from molslice.testing import Inputs
@@ -89,7 +88,7 @@ def test_some_rows_are_those_of_the_whole_map(name):
 def test_the_influence_of_some_rows_is_an_estimate_without_bias(monkeypatch):
     """With many random signs it is close to the whole map; its square is right on average."""
     call, rows = call_of(ONE_EACH["softmax"], garbage=0.0), torch.tensor([0, 3])
-    monkeypatch.setattr("molslice.inference.influence.PROBES", 7)
+    monkeypatch.setattr("molslice.inference.maps.PROBES", 7)
     whole = map_of(call, kind="influence").weights[:, :, rows]
     few = map_of(call, kind="influence", rows=rows).weights
     assert not torch.allclose(few, whole)

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from molslice.uncertainty.probabilities import calibrate, fit_platt, fit_temperature, log_odds
+from molslice.uncertainty.probabilities import calibrate, fit_platt, log_odds
 
 
 def draw(generator, count, slope, intercept):
@@ -36,17 +36,6 @@ def test_platt_finds_the_line_that_the_classes_were_drawn_with():
     assert fit_platt(chances, labels) == pytest.approx((0.4, -1.0), abs=0.05)
     model = LogisticRegression(C=1e9).fit(log_odds(chances)[:, None], labels)
     assert fit_platt(chances, labels) == pytest.approx((model.coef_[0, 0], model.intercept_[0]), abs=1e-3)
-
-
-def test_temperature_finds_the_slope_that_the_classes_were_drawn_with():
-    chances, labels = draw(np.random.default_rng(1), 40_000, 0.4, 0.0)
-    assert fit_temperature(chances, labels) == pytest.approx(2.5, abs=0.15)
-    temperatures = np.linspace(2.0, 3.0, 1001)
-    losses = [
-        -np.mean(np.log(np.where(labels > 0, calibrate(chances, 1 / t, 0), 1 - calibrate(chances, 1 / t, 0))))
-        for t in temperatures
-    ]
-    assert fit_temperature(chances, labels) == pytest.approx(temperatures[np.argmin(losses)], abs=2e-3)
 
 
 @pytest.mark.parametrize("chances", [[0.9, 0.8, 0.2, 0.1], [0.5] * 4, [1.0, 1.0, 0.0, 0.0]])
