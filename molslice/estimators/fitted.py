@@ -103,7 +103,7 @@ class _Estimator(BaseEstimator):
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     file.write(json.dumps(record) + "\n")
             try:
-                about = fit(
+                summary = fit(
                     table,
                     names,
                     folder,
@@ -125,14 +125,14 @@ class _Estimator(BaseEstimator):
             except MolsliceError as error:
                 reason = str(error).replace(str(table), "the molecules").replace(" in column 'smiles'", "")
                 raise MolsliceError(reason) from error
-            self.about_ = about
+            self.about_ = summary
             self.folder_ = {
                 path.relative_to(folder).as_posix(): path.read_bytes()
                 for path in sorted(folder.rglob("*"))
                 if path.is_file()
             }
         LOADED.pop(self, None)
-        refusals.merge(about["refusals"])
+        refusals.merge(summary["refusals"])
         if refused := refusals.report():
             listed = "; ".join(f"{kind['count']} {kind['reason']}" for kind in refused)
             warnings.warn(f"rows that cannot be read are left out of the fit: {listed}", stacklevel=3)
@@ -249,7 +249,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
 
         Args:
             X: n molecules.
-            coverage: The probability. It holds for molecules like those of the fit.
+            coverage: The probability. It holds for molecules like the fitted ones.
 
         Returns:
             Lower and upper bounds, float64 [n, 2], or [n, T, 2] after a fit to T columns.
@@ -257,17 +257,17 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         Raises:
             MolsliceError: The fit had too few rows for this probability.
         """
-        found = self._predictions(X, coverage)
-        assert found.lower is not None
-        assert found.upper is not None
-        return self._shaped(np.stack([found.lower, found.upper], axis=-1).astype(np.float64))
+        predictions = self._predictions(X, coverage)
+        assert predictions.lower is not None
+        assert predictions.upper is not None
+        return self._shaped(np.stack([predictions.lower, predictions.upper], axis=-1).astype(np.float64))
 
 
 class MolsliceClassifier(ClassifierMixin, _Estimator):
     """A classifier of two classes that takes molecules; the model of `molslice fit`.
 
-    `score` is the accuracy. With several columns in y, each of two classes, the results are those of
-    scikit-learn's other classifiers with several outputs.
+    `score` is the accuracy. With several columns in y, each of two classes, the results are shaped as
+    in scikit-learn's other classifiers with several outputs.
 
     Args:
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
@@ -281,7 +281,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
 
     Attributes:
-        classes_: The two classes; a list with those of each column after a fit to several columns.
+        classes_: The two classes; a list with two for each column after a fit to several columns.
         folder_: The files of the model folder, by name.
         about_: The content of `fit.json`.
     """
@@ -314,13 +314,13 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         check_classification_targets(labels)
         classes, codes = [], []
         for column in labels.reshape(len(labels), -1).T:
-            found, code = np.unique(column, return_inverse=True)
-            if len(found) != 2:
-                kind = "one class" if len(found) == 1 else type_of_target(column, input_name="y")
+            pair, code = np.unique(column, return_inverse=True)
+            if len(pair) != 2:
+                kind = "one class" if len(pair) == 1 else type_of_target(column, input_name="y")
                 raise MolsliceError(
                     f"Only binary classification is supported. The type of the target is {kind}."
                 )
-            classes.append(found)
+            classes.append(pair)
             codes.append(code)
         self._fit(X, np.stack(codes, axis=1).astype(np.float64) if several else codes[0].astype(np.float64))
         self.classes_ = classes if several else classes[0]
@@ -336,7 +336,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         """
         probable = self._predictions(X).values
         classes: Any = [self.classes_] if self._is_flat else self.classes_
-        columns = [_labels(found, values) for found, values in zip(classes, probable.T, strict=True)]
+        columns = [_labels(labels, values) for labels, values in zip(classes, probable.T, strict=True)]
         return self._shaped(np.stack(columns, axis=1))
 
     def predict_proba(self, X: Molecules) -> Any:  # noqa: ANN401, N803
@@ -355,7 +355,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
 
         Args:
             X: n molecules.
-            coverage: The probability. It holds for molecules like those of the fit.
+            coverage: The probability. It holds for molecules like the fitted ones.
 
         Returns:
             Whether each class is in the set, bool [n, 2] in the order of `classes_`, or [n, T, 2] after a fit
@@ -364,9 +364,9 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         Raises:
             MolsliceError: The fit had too few rows for this probability.
         """
-        found = self._predictions(X, coverage)
-        assert found.sets is not None
-        return self._shaped(found.sets)
+        predictions = self._predictions(X, coverage)
+        assert predictions.sets is not None
+        return self._shaped(predictions.sets)
 
 
 def _labels(classes: np.ndarray, probable: np.ndarray) -> np.ndarray:

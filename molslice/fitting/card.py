@@ -13,19 +13,19 @@ STANDARD_ERROR = (
 )
 
 
-def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: its errors, also on the held-out rows if any.
 
     An error has its standard error, except in older folders.
 
     Args:
-        about: The content of `fit.json`.
+        record: The content of `fit.json`.
     """
-    label = about["metric_label"]
+    label = record["metric_label"]
     header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
     header += [f"{name} {label}" for name in NAMES]
     rows = []
-    for result in about["results"]:
+    for result in record["results"]:
         spreads = result.get("standard_errors", {"cross_validated": None, "test": {}})
         errors = [format_metric(result["test"].get(name), spreads["test"].get(name)) for name in NAMES]
         rows.append(
@@ -38,27 +38,27 @@ def result_rows(about: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 *errors,
             ]
         )
-    shown = len(header) if about["rows"]["test"] else header.index("held-out rows")
+    shown = len(header) if record["rows"]["test"] else header.index("held-out rows")
     return header[:shown], [row[:shown] for row in rows]
 
 
-def write_card(about: Mapping[str, Any]) -> str:
+def write_card(record: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
-    header, rows = result_rows(about)
-    notes = [f"- {text}" for text in (*about["notices"], *about["findings"])]
-    notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in about["refusals"]]
-    notes += [f"- not computed for lack of time: {what}" for what in about["left_out"]]
+    header, rows = result_rows(record)
+    notes = [f"- {text}" for text in (*record["notices"], *record["findings"])]
+    notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in record["refusals"]]
+    notes += [f"- not computed for lack of time: {what}" for what in record["left_out"]]
     weights = [
         f"- {result['target']}: "
         + ", ".join(f"{name} {weight:.2f}" for name, weight in result["weights"].items())
-        for result in about["results"]
+        for result in record["results"]
     ]
     return "\n".join(
         [
-            f"# Model fitted to {about['source']}",
+            f"# Model fitted to {record['source']}",
             "",
-            f"Fitted by molslice {about['version']} in {about['seconds']:.0f} s on "
-            f"{about['rows']['train']:,} rows. {_held_out(about['rows']['test'])}",
+            f"Fitted by molslice {record['version']} in {record['seconds']:.0f} s on "
+            f"{record['rows']['train']:,} rows. {_held_out(record['rows']['test'])}",
             "",
             *_markdown(header, rows),
             "",
@@ -72,11 +72,11 @@ def write_card(about: Mapping[str, Any]) -> str:
             "",
             *weights,
             "",
-            *_encoder_lines(about),
-            f"Split: {about['options']['split']}; folds: {about['options']['members']}, divided "
-            f"{'twice' if about['assignments'] > 1 else 'once'}; "
-            f"seed: {about['options']['seed']}. `rows.csv` holds every row with its prediction; those of "
-            "training rows are out of fold.",
+            *_encoder_lines(record),
+            f"Split: {record['options']['split']}; folds: {record['options']['members']}, divided "
+            f"{'twice' if record['assignments'] > 1 else 'once'}; "
+            f"seed: {record['options']['seed']}. `rows.csv` holds every row with its prediction, "
+            "which is out of fold for training rows.",
             "",
         ]
     )
@@ -88,12 +88,12 @@ def _held_out(rows: int) -> str:
     return f"{rows:,} held-out row{'s were' if rows != 1 else ' was'} used only for these errors."
 
 
-def _encoder_lines(about: Mapping[str, Any]) -> list[str]:
-    if about["encoder"] is None:
+def _encoder_lines(record: Mapping[str, Any]) -> list[str]:
+    if record["encoder"] is None:
         return []
-    epochs = about["network_epochs"]
+    epochs = record["network_epochs"]
     tuned = f"fine-tuned for {epochs} epoch{'s' * (epochs != 1)}" if epochs else "not fine-tuned"
-    return [f"Encoder: {about['encoder']}, SHA-256 {about['encoder_sha256']}, {tuned}.", ""]
+    return [f"Encoder: {record['encoder']}, SHA-256 {record['encoder_sha256']}, {tuned}.", ""]
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

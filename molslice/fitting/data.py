@@ -29,7 +29,7 @@ class FitData:
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
         notices: What may be wrong with the targets, one sentence each.
-        losses: Those of the findings that say why there are fewer rows or values than in the table.
+        losses: Findings that say why there are fewer rows or values than in the table.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.

@@ -96,9 +96,8 @@ def fit(
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
-            scaffolds that no training row has), `all` (no row is held out; the only errors are those of
-            cross-validation), or the name of a column that holds train, valid or test (valid rows are
-            training rows).
+            scaffolds that no training row has), `all` (no row is held out; only cross-validated errors are
+            measured), or the name of a column that holds train, valid or test (valid rows are training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
@@ -151,7 +150,7 @@ def fit(
         processes = _count_workers(files, workers)
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
-            found = read_fit_data(
+            rows = read_fit_data(
                 path,
                 names,
                 smiles_column=smiles_column,
@@ -169,21 +168,21 @@ def fit(
                 workers=processes,
                 progress=described.move,
             )
-        places = found.sort()  # a model does not depend on the order of the rows in the table
-        learned = found.learned
-        targets = TargetInfo.of_training(found.names, units, found.kind, learned[~found.test])
-        canonical = found.molecules.canonical
+        places = rows.sort()  # a model does not depend on the order of the rows in the table
+        learned = rows.learned
+        targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
+        canonical = rows.molecules.canonical
         embedding_start = time.monotonic()
         embedding = (
             None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
         )
         embedding_seconds = time.monotonic() - embedding_start
-        features = Features(found.molecules.descriptors, found.molecules.counts, embedding)
-        _check_size(features, learned[~found.test], path)
-        folds = assign_folds(found, members, seed, by_scaffold=split == "scaffold")
+        features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
+        _check_size(features, learned[~rows.test], path)
+        folds = assign_folds(rows, members, seed, by_scaffold=split == "scaffold")
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
-            work = LearnerFits(found, learned, features, folds, deadline, seed, fits.move)
+            work = LearnerFits(rows, learned, features, folds, deadline, seed, fits.move)
             fitted = work.fit_targets()
         left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
@@ -205,23 +204,23 @@ def fit(
                     device=device,
                     progress=tuned.move,
                 )
-            for index, each in enumerate(fitted):
+            for index, target_fit in enumerate(fitted):
                 held_out = by_member(networks.held_out[:, :, index], members, members ** len(folds))
-                each.add(FINE_TUNED, networks.unseen[each.rows, index], held_out)
-        for index, each in enumerate(fitted):
-            each.stack_learners(
-                learned[each.rows, index],
-                folds[0, each.rows],
-                classes=found.kind == "classification",
-                logarithmic=found.logarithmic[index],
+                target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
+        for index, target_fit in enumerate(fitted):
+            target_fit.stack_learners(
+                learned[target_fit.rows, index],
+                folds[0, target_fit.rows],
+                classes=rows.kind == "classification",
+                logarithmic=rows.logarithmic[index],
             )
-            if found.logarithmic[index]:
-                found.findings += describe_factors(found, each, index)
-        about = summarize(
+            if rows.logarithmic[index]:
+                rows.findings += describe_factors(rows, target_fit, index)
+        record = summarize(
             path,
             files,
             checksum,
-            found,
+            rows,
             targets,
             fitted,
             folds,
@@ -230,9 +229,9 @@ def fit(
             left_out,
             by_scaffold=split == "scaffold",
         )
-        about["fragment"], about["wildcards"] = fragment, wildcards
-        about["seconds"] = round(time.monotonic() - start, 1)
-        about["options"] = {
+        record["fragment"], record["wildcards"] = fragment, wildcards
+        record["seconds"] = round(time.monotonic() - start, 1)
+        record["options"] = {
             "delimiter": delimiter,
             "decimal": decimal,
             "missing_values": list(written.missing),
@@ -244,8 +243,8 @@ def fit(
             "minutes": minutes,
             "seed": seed,
         }
-        write_fit(partial, about, found, fitted, folds, places)
-    return about
+        write_fit(partial, record, rows, fitted, folds, places)
+    return record
 
 
 def _check(

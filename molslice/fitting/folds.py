@@ -15,7 +15,7 @@ MAX_PAIRED = 10  # folds; there are as many members of the model as pairs of fol
 MAX_ROWS = 2_000  # training rows; the learners of more take minutes
 
 
-def assign_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
+def assign_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
     """Divide rows into folds twice; see `divide_into_folds`.
 
     Returns:
@@ -26,60 +26,60 @@ def assign_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) 
     Raises:
         MolsliceError: The first assignment is not valid.
     """
-    first = divide_into_folds(found, members, seed, by_scaffold=by_scaffold)
+    first = divide_into_folds(data, members, seed, by_scaffold=by_scaffold)
     if ASSIGNMENTS == 1 or members > MAX_PAIRED or (first >= 0).sum() > MAX_ROWS:
         return first[None]
-    second = _divide(found, _find_groups(found, by_scaffold), members, np.random.default_rng((seed, 1)))
+    second = _divide(data, _find_groups(data, by_scaffold), members, np.random.default_rng((seed, 1)))
     both = np.stack([first, second])
     pairs = np.unique(both[:, first >= 0], axis=1).shape[1]
-    return both if pairs > members and _find_problem(found, second) is None else first[None]
+    return both if pairs > members and _find_problem(data, second) is None else first[None]
 
 
-def divide_into_folds(found: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
+def divide_into_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
     """Assign compounds (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
 
     Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
     random order. Rows of one group are in one fold. If this leaves a fold without a value of a target, or
     a member with too few of them or without a class, the groups with rare rows are assigned first, each to
-    the fold with the fewest of them. Rare rows are those of the rarer class, or those with a value.
+    the fold with the fewest of them. Rare rows have the rarer class, or a value.
 
     Raises:
         MolsliceError: A fold has no value of a target, or a member has too few rows or no row of a class.
     """
-    groups = _find_groups(found, by_scaffold)
+    groups = _find_groups(data, by_scaffold)
     if len(groups) < members:
         raise MolsliceError(f"{len(groups)} groups of training rows cannot be divided into {members} folds")
-    folds = _divide(found, groups, members, np.random.default_rng(seed))
-    if problem := _find_problem(found, folds):
+    folds = _divide(data, groups, members, np.random.default_rng(seed))
+    if problem := _find_problem(data, folds):
         description, advice = problem
         raise MolsliceError(f"{description}; choose {'the split random or ' if by_scaffold else ''}{advice}")
     largest, rows = max(map(len, groups)), (folds >= 0).sum()
     if by_scaffold and 2 * largest > rows:
-        found.findings.append(
+        data.findings.append(
             f"one scaffold has {largest:,} of {rows:,} training rows; the member without it is trained on "
             "the others only"
         )
     return folds
 
 
-def _find_groups(found: FitData, by_scaffold: bool) -> list[list[int]]:
+def _find_groups(data: FitData, by_scaffold: bool) -> list[list[int]]:
     """Return the training rows of each compound or scaffold."""
     groups: dict[str, list[int]] = {}
-    for row in np.flatnonzero(~found.test):
-        name = found.scaffold_or_parent(int(row)) if by_scaffold else found.molecules.parents[row]
+    for row in np.flatnonzero(~data.test):
+        name = data.scaffold_or_parent(int(row)) if by_scaffold else data.molecules.parents[row]
         groups.setdefault(name, []).append(int(row))
     return list(groups.values())
 
 
 def _divide(
-    found: FitData, groups: Sequence[list[int]], members: int, draw: np.random.Generator
+    data: FitData, groups: Sequence[list[int]], members: int, draw: np.random.Generator
 ) -> np.ndarray:
     """Return the fold of each row, int [n]; rare rows are spread only if this is needed."""
     shuffled = [groups[i] for i in draw.permutation(len(groups))]
     shuffled.sort(key=len, reverse=True)
-    folds = _fill_folds(shuffled, members, np.zeros((len(found.test), 0), bool))
-    if _find_problem(found, folds):
-        folds = _fill_folds(shuffled, members, _find_rare_rows(found))
+    folds = _fill_folds(shuffled, members, np.zeros((len(data.test), 0), bool))
+    if _find_problem(data, folds):
+        folds = _fill_folds(shuffled, members, _find_rare_rows(data))
     return folds
 
 
@@ -112,19 +112,19 @@ def _fill_folds(groups: Sequence[list[int]], members: int, rare: np.ndarray) -> 
     return folds
 
 
-def _find_rare_rows(found: FitData) -> np.ndarray:
+def _find_rare_rows(data: FitData) -> np.ndarray:
     """Return the training rows of the rarer class of each target, or those with a value, bool [n, T]."""
-    known = np.isfinite(found.targets) & ~found.test[:, None]
-    if found.kind == "regression":
+    known = np.isfinite(data.targets) & ~data.test[:, None]
+    if data.kind == "regression":
         return known
-    ones = known & (found.targets == 1.0)
+    ones = known & (data.targets == 1.0)
     return np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
 
 
-def _find_problem(found: FitData, folds: np.ndarray) -> tuple[str, str] | None:
+def _find_problem(data: FitData, folds: np.ndarray) -> tuple[str, str] | None:
     """Describe a fold without values or a member with too few, and what to choose; None without a problem."""
     count = int(folds.max()) + 1
-    for name, values in zip(found.names, found.targets.T, strict=True):
+    for name, values in zip(data.names, data.targets.T, strict=True):
         known = (folds >= 0) & np.isfinite(values)
         filled = len(np.unique(folds[known]))
         if filled < count:
@@ -137,7 +137,7 @@ def _find_problem(found: FitData, folds: np.ndarray) -> tuple[str, str] | None:
                     f"{MIN_MEMBER_ROWS}"
                 )
                 return problem, "more members"
-            if found.kind == "classification" and np.ptp(seen) == 0:
+            if data.kind == "classification" and np.ptp(seen) == 0:
                 problem = f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
                 return problem, "more members"
     return None

@@ -105,7 +105,7 @@ class LearnerFits:
 
     def __init__(
         self,
-        found: FitData,
+        data: FitData,
         learned: np.ndarray,
         features: Features,
         folds: np.ndarray,
@@ -113,7 +113,7 @@ class LearnerFits:
         seed: int,
         progress: Callable[[int, int], None],
     ) -> None:
-        self.found, self.learned, self.features, self.folds = found, learned, features, folds
+        self.data, self.learned, self.features, self.folds = data, learned, features, folds
         self.deadline, self.seed, self.progress = deadline, seed, progress
         self.left_out: list[str] = []
         self._done = -1
@@ -125,23 +125,23 @@ class LearnerFits:
         if len(assignments) > 1 and self.deadline < float("inf"):
             start, self.folds = time.monotonic(), assignments[:1]
             fitted.append(self._fit_learners(0))
-            seconds = (time.monotonic() - start) * len(self.found.names)
+            seconds = (time.monotonic() - start) * len(self.data.names)
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
-        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.found.names))]
-        for index, each in enumerate(fitted):
-            self._fit_baselines(index, each)
+        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.data.names))]
+        for index, target_fit in enumerate(fitted):
+            self._fit_baselines(index, target_fit)
         return fitted
 
     def _fit_learners(self, index: int) -> TargetFit:
-        values, classes = self.learned[:, index], self.found.kind == "classification"
-        rows = np.flatnonzero(~self.found.test & np.isfinite(values))
-        folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.found.test)
+        values, classes = self.learned[:, index], self.data.kind == "classification"
+        rows = np.flatnonzero(~self.data.test & np.isfinite(values))
+        folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.data.test)
         num_folds, members = int(folds.max()) + 1, (int(folds.max()) + 1) ** len(folds)
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
-            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.found.names[index]}"):
+            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.data.names[index]}"):
                 learner, unseen = LEARNERS.find(name).fit(
                     self.features[rows], values[rows], folds, classes=classes, seed=self.seed
                 )
@@ -149,7 +149,7 @@ class LearnerFits:
                 if learner.indicators and not classes:
                     indicators = learner.predict_with_indicators(self.features[rows])[1]
                     fitted.indicators |= {
-                        indicator: average_unseen(each, folds) for indicator, each in indicators.items()
+                        indicator: average_unseen(numbers, folds) for indicator, numbers in indicators.items()
                     }
                 held_out = learner.predict(self.features[test]) if len(test) else np.empty((num_folds, 0))
                 fitted.add(name, unseen, by_member(held_out, num_folds, members))
@@ -157,11 +157,13 @@ class LearnerFits:
         return fitted
 
     def _fit_baselines(self, index: int, fitted: TargetFit) -> None:
-        classes, test = self.found.kind == "classification", np.flatnonzero(self.found.test)
+        classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
         for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.found.names[index]}"):
-                found = train(self.features, fitted.rows, test, self.learned[:, index], classes, self.seed)
-                fitted.held_out[name] = 10.0**found if self.found.logarithmic[index] else found
+            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
+                predicted = train(
+                    self.features, fitted.rows, test, self.learned[:, index], classes, self.seed
+                )
+                fitted.held_out[name] = 10.0**predicted if self.data.logarithmic[index] else predicted
             self._step()
 
     def _has_time(self, what: str) -> bool:
@@ -172,7 +174,7 @@ class LearnerFits:
 
     def _step(self) -> None:
         self._done += 1
-        self.progress(self._done, len(self.found.names) * (len(LEARNERS.names()) + len(BASELINES)))
+        self.progress(self._done, len(self.data.names) * (len(LEARNERS.names()) + len(BASELINES)))
 
 
 def _forest(

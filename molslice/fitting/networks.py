@@ -28,7 +28,7 @@ from molslice.types import MolsliceError
 __all__ = ["FineTuned", "affordable_epochs", "fine_tune"]
 
 DEVICES = ("cpu", "cuda", "mps")
-EPOCH_COST = 4.0  # time of training on a row relative to that of embedding it
+EPOCH_COST = 4.0  # time of training on a row relative to embedding it
 
 RECIPE: dict[str, Any] = {
     "model": {"dropout": 0.0, "attention_dropout": 0.0},
@@ -101,14 +101,14 @@ def fine_tune(
         progress(0, num_folds)
         for fold in range(num_folds):
             network = runs.train(fold, epochs, seed, network_folder(folder, fold))
-            own = np.flatnonzero(folds == fold)
-            rows = np.concatenate([own, held])
-            found = network.predict_with_errors([smiles[int(row)] for row in rows]).values
-            scores = network_scores(found, info)
+            rows_of_fold = np.flatnonzero(folds == fold)
+            rows = np.concatenate([rows_of_fold, held])
+            predicted = network.predict_with_errors([smiles[int(row)] for row in rows]).values
+            scores = network_scores(predicted, info)
             if not np.isfinite(scores).all():
                 bad = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
                 raise MolsliceError(f"the fine-tuned network of fold {fold} predicts no number for {bad}")
-            unseen[own], held_out[fold] = np.split(scores, [len(own)])
+            unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
             progress(fold + 1, num_folds)
     return FineTuned(unseen, held_out)
 
@@ -127,8 +127,10 @@ def affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: floa
     wanted = count_epochs(rows * (members - 1) // members)
     if seconds == float("inf"):
         return wanted
-    each = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)  # an epoch of all networks
-    return max(0, min(wanted, int(seconds / max(each, 1e-9))))
+    epoch_seconds = (
+        EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)
+    )  # an epoch of all networks
+    return max(0, min(wanted, int(seconds / max(epoch_seconds, 1e-9))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def summarize(
     path: File,
     files: Sequence[File],
     checksum: str,
-    found: FitData,
+    data: FitData,
     targets: TargetInfo,
     fitted: Sequence[TargetFit],
     folds: np.ndarray,
@@ -50,7 +50,7 @@ def summarize(
         path: The table, or a pattern.
         files: The files of the table.
         checksum: SHA-256 of the files joined.
-        found: The rows.
+        data: The rows.
         targets: The description of the targets.
         fitted: The learners of each target, and their predictions.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
@@ -59,33 +59,33 @@ def summarize(
         left_out: What was not computed for lack of time.
         by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
     """
-    metric, groups = METRIC_NAMES[found.kind], found.number_groups(by_scaffold=by_scaffold)
-    table, refusals = [], found.refusals.report()
+    metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=by_scaffold)
+    table, refusals = [], data.refusals.report()
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
-    for index, (name, unit, each) in enumerate(zip(found.names, targets.units, fitted, strict=True)):
-        truth = found.targets[found.test, index]
-        unseen = Measured.of(found.kind, each.unseen, found.targets[each.rows, index], groups[each.rows])
+    for index, (name, unit, fit) in enumerate(zip(data.names, targets.units, fitted, strict=True)):
+        truth = data.targets[data.test, index]
+        unseen = Measured.of(data.kind, fit.unseen, data.targets[fit.rows, index], groups[fit.rows])
         held_out = {
-            label: Measured.of(found.kind, values, truth, groups[found.test])
-            for label, values in each.held_out.items()
+            label: Measured.of(data.kind, values, truth, groups[data.test])
+            for label, values in fit.held_out.items()
         }
         table.append(
             {
                 "target": name,
                 "unit": unit,
-                "train_rows": len(each.rows),
+                "train_rows": len(fit.rows),
                 "test_rows": int(np.isfinite(truth).sum()),
-                "weights": dict(zip(each.stack.names, each.stack.weights, strict=True)),
+                "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **measure_errors(unseen, int(folds.max()) + 1, held_out),
             }
         )
     return {
         **describe_model(
             targets,
-            [each.stack for each in fitted],
-            [each.scale for each in fitted],
+            [fit.stack for fit in fitted],
+            [fit.scale for fit in fitted],
             None if encoder is None else Path(encoder).name,
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
@@ -93,13 +93,13 @@ def summarize(
         ),
         "source": path.name,
         "source_sha256": checksum,
-        "smiles_column": found.smiles_column,
-        "findings": [_without_folders(each, path, files) for each in found.findings],
-        "notices": [_without_folders(each, path, files) for each in found.notices],
+        "smiles_column": data.smiles_column,
+        "findings": [_without_folders(text, path, files) for text in data.findings],
+        "notices": [_without_folders(text, path, files) for text in data.notices],
         "failed": sum(kind["count"] for kind in refusals),
         "refusals": refusals,
-        "replaced": found.replaced,
-        "rows": {"train": int((folds[0] >= 0).sum()), "test": int(found.test.sum())},
+        "replaced": data.replaced,
+        "rows": {"train": int((folds[0] >= 0).sum()), "test": int(data.test.sum())},
         "metric": metric,
         "metric_label": METRIC_LABELS[metric],
         "results": table,
@@ -111,17 +111,17 @@ def summarize(
 
 def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
     """Replace paths by the names of the files, because a folder may name a person."""
-    for each in (path, *files):
-        text = text.replace(str(each), each.name)
+    for file in (path, *files):
+        text = text.replace(str(file), file.name)
     return text
 
 
-def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]:
+def describe_factors(data: FitData, fitted: TargetFit, index: int) -> list[str]:
     """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
-    name = found.names[index]
-    factor = median_factor(fitted.unseen, found.targets[fitted.rows, index])
+    name = data.names[index]
+    factor = median_factor(fitted.unseen, data.targets[fitted.rows, index])
     lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
-    truth = found.targets[found.test, index]
+    truth = data.targets[data.test, index]
     if fitted.held_out and np.any(truth > 0):
         factors = {label: median_factor(values, truth) for label, values in fitted.held_out.items()}
         listed = ", ".join(f"{label} {factor:.3g}" for label, factor in factors.items())
@@ -131,8 +131,8 @@ def describe_factors(found: FitData, fitted: TargetFit, index: int) -> list[str]
 
 def write_fit(
     folder: Path,
-    about: dict[str, Any],
-    found: FitData,
+    record: dict[str, Any],
+    data: FitData,
     fitted: Sequence[TargetFit],
     folds: np.ndarray,
     places: np.ndarray,
@@ -141,63 +141,63 @@ def write_fit(
 
     Args:
         folder: The folder of the model.
-        about: The content of `fit.json`.
-        found: The rows.
+        record: The content of `fit.json`.
+        data: The rows.
         fitted: The learners of each target.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         places: Place of each row in the table, whose order the files have, int [n].
     """
-    save_learners(folder, [each.learners for each in fitted])
-    (folder / ROWS).write_text(_rows_table(found, fitted, folds[0], places), encoding="utf-8")
-    _calibrate(found, fitted, folds, places).write(folder)
+    save_learners(folder, [fit.learners for fit in fitted])
+    (folder / ROWS).write_text(_rows_table(data, fitted, folds[0], places), encoding="utf-8")
+    _calibrate(data, fitted, folds, places).write(folder)
     known = np.argsort(places)
-    known = known[~found.test[known]]
-    smiles = [found.smiles[row] for row in known]
-    TrainingDomain.of_smiles(smiles, about["fragment"], values=found.targets[known]).write(folder)
-    (folder / FIT).write_text(to_json(about), encoding="utf-8")
-    (folder / CARD).write_text(write_card(about), encoding="utf-8")
+    known = known[~data.test[known]]
+    smiles = [data.smiles[row] for row in known]
+    TrainingDomain.of_smiles(smiles, record["fragment"], values=data.targets[known]).write(folder)
+    (folder / FIT).write_text(to_json(record), encoding="utf-8")
+    (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
 
 def _calibrate(
-    found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
+    data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
 ) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out, num_folds = [], int(folds.max()) + 1
-    for index, (name, each) in enumerate(zip(found.names, fitted, strict=True)):
-        order = np.argsort(places[each.rows])
-        rows = each.rows[order]
+    for index, (name, fit) in enumerate(zip(data.names, fitted, strict=True)):
+        order = np.argsort(places[fit.rows])
+        rows = fit.rows[order]
         held_out.append(
             HeldOut.of_rows(
                 name,
-                found.kind,
-                found.targets[rows, index],
-                each.unseen[order],
+                data.kind,
+                data.targets[rows, index],
+                fit.unseen[order],
                 member_numbers(folds[:, rows], num_folds),
-                scale=None if each.expected is None else each.expected[order],
-                logarithmic=found.logarithmic[index],
+                scale=None if fit.expected is None else fit.expected[order],
+                logarithmic=data.logarithmic[index],
             )
         )
-    return Calibration(found.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
+    return Calibration(data.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
 
 
-def _rows_table(found: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
+def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
     The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
     that have not seen the row.
     """
-    columns = row_columns(found.names)
+    columns = row_columns(data.names)
     header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
-    predicted = np.full((len(found.smiles), len(columns)), np.nan)
-    for index, each in enumerate(fitted):
-        predicted[each.rows, index] = each.unseen
-        if FIT_LABEL in each.held_out:
-            predicted[found.test, index] = each.held_out[FIT_LABEL]
+    predicted = np.full((len(data.smiles), len(columns)), np.nan)
+    for index, fit in enumerate(fitted):
+        predicted[fit.rows, index] = fit.unseen
+        if FIT_LABEL in fit.held_out:
+            predicted[data.test, index] = fit.held_out[FIT_LABEL]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     for row in np.argsort(places):
-        smiles, split = found.smiles[row], "test" if found.test[row] else "train"
-        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*found.targets[row], *predicted[row])]
+        smiles, split = data.smiles[row], "test" if data.test[row] else "train"
+        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
         writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()

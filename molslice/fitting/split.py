@@ -134,7 +134,7 @@ def describe_forms(data: FitData) -> None:
         "or salt form; all forms of a compound are in one fold"
     )
     trained, held_out = (
-        {data.molecules.canonical[row] for row in np.flatnonzero(part)} for part in (~data.test, data.test)
+        {data.molecules.canonical[row] for row in np.flatnonzero(rows)} for rows in (~data.test, data.test)
     )
     known = {parents[name] for name in trained}
     divided = [name for name in held_out - trained if parents[name] in known]

@@ -15,7 +15,7 @@ MOST = 100
 
 
 def is_ensemble(folder: Path) -> bool:
-    """Whether a folder is that of an ensemble, which may not be complete."""
+    """Whether a folder holds an ensemble, which may not be complete."""
     return (folder / ENSEMBLE).is_file()
 
 
@@ -30,11 +30,11 @@ def member_folders(folder: Path) -> list[Path]:
     Raises:
         MolsliceError: `ensemble.json` is damaged, or a member is not there yet.
     """
-    about = read_json_object(folder / ENSEMBLE)
-    count = about.get("members")
-    if about.get("format") != FORMAT:
+    record = read_json_object(folder / ENSEMBLE)
+    count = record.get("members")
+    if record.get("format") != FORMAT:
         raise MolsliceError(
-            f"{folder / ENSEMBLE} has format {about.get('format')!r}; this version reads {FORMAT!r}"
+            f"{folder / ENSEMBLE} has format {record.get('format')!r}; this version reads {FORMAT!r}"
         )
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST:
         raise MolsliceError(f"invalid members in {folder / ENSEMBLE}: {count!r}; 2 to {MOST} are possible")

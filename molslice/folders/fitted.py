@@ -44,7 +44,7 @@ __all__ = [
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
 ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
-NETWORKS = "networks"  # a folder like that of the encoder for each fold
+NETWORKS = "networks"  # a folder like `ENCODER` for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
 DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
 FORMAT = "molslice-fit-1"
@@ -61,7 +61,7 @@ class FittedModel:
     """The learners of each target and how they are weighted.
 
     Attributes:
-        targets: The description of the T targets. `mean` and `std` are those of what is learned: of the
+        targets: The description of the T targets. `mean` and `std` describe what is learned: the
             common logarithm, if the stack of a target is logarithmic.
         learners: For each target, the learners by name, except for the networks.
         stacks: For each target, the weights of its learners.
@@ -172,8 +172,8 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
     """Write the arrays of all learners to `learners.safetensors`."""
     arrays = {
         SEPARATOR.join((str(target), name, key)): np.ascontiguousarray(array)
-        for target, each in enumerate(learners)
-        for name, learner in each.items()
+        for target, by_name in enumerate(learners)
+        for name, learner in by_name.items()
         for key, array in learner.arrays().items()
     }
     # unlike `save_file`, this raises an OSError if the disk is full
@@ -183,7 +183,7 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
 def save_encoder(folder: Path, file: Path) -> None:
     """Copy the weights of a trained encoder, which hold its configuration, into the folder."""
     (folder / ENCODER).mkdir()
-    # unlike that of `copyfile`, an error names this file
+    # unlike `copyfile`, errors name this file
     (folder / ENCODER / ENCODER_FILE).write_bytes(file.read_bytes())
 
 
@@ -193,25 +193,25 @@ def read_fitted(folder: Path) -> FittedModel:
     Raises:
         MolsliceError: A file is missing, damaged, of another version, or does not fit the others.
     """
-    about = read_json_object(folder / FIT)
-    if about.get("format") not in FORMATS:
+    record = read_json_object(folder / FIT)
+    if record.get("format") not in FORMATS:
         raise MolsliceError(
-            f"{folder / FIT} has format {about.get('format')!r}; this version reads {', '.join(FORMATS)}"
+            f"{folder / FIT} has format {record.get('format')!r}; this version reads {', '.join(FORMATS)}"
         )
-    if about.get("descriptors_version") != DESCRIPTORS_VERSION:
+    if record.get("descriptors_version") != DESCRIPTORS_VERSION:
         raise MolsliceError(
-            f"{folder} was fitted on descriptors of version {about.get('descriptors_version')!r}; this "
+            f"{folder} was fitted on descriptors of version {record.get('descriptors_version')!r}; this "
             f"version of molslice computes {DESCRIPTORS_VERSION}: fit it again"
         )
     try:
-        targets = TargetInfo.from_mapping(about.get("targets"))
-        stacks = _read_stacks(about, folder)
-        scales = _read_scales(about, len(targets.names))
+        targets = TargetInfo.from_mapping(record.get("targets"))
+        stacks = _read_stacks(record, folder)
+        scales = _read_scales(record, len(targets.names))
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != len(targets.names):
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
-    if about.get("encoder") is not None and not (folder / ENCODER).is_dir():
+    if record.get("encoder") is not None and not (folder / ENCODER).is_dir():
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = read_arrays(folder / LEARNER_FILE)
     learners = tuple(
@@ -222,7 +222,7 @@ def read_fitted(folder: Path) -> FittedModel:
         }
         for index, stack in enumerate(stacks)
     )
-    model = FittedModel(targets, learners, stacks, about, scales)
+    model = FittedModel(targets, learners, stacks, record, scales)
     _check_folds(model, folder)
     _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
@@ -261,18 +261,18 @@ def _check_networks(model: FittedModel, folder: Path) -> None:
             raise MolsliceError(f"{folder} is incomplete: {network_folder(folder, fold)} is missing")
 
 
-def _read_stacks(about: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
-    found = about.get("stacks")
-    if not isinstance(found, list) or not all(isinstance(stack, dict) for stack in found):
+def _read_stacks(record: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
+    stacks = record.get("stacks")
+    if not isinstance(stacks, list) or not all(isinstance(stack, dict) for stack in stacks):
         raise MolsliceError(f"invalid stacks in {folder / FIT}")
-    return tuple(Stack.from_mapping(stack) for stack in found)
+    return tuple(Stack.from_mapping(stack) for stack in stacks)
 
 
-def _read_scales(about: Mapping[str, Any], targets: int) -> tuple[ErrorScale | None, ...]:
-    found = about.get("scales", [None] * targets)
-    if not isinstance(found, list) or len(found) != targets:
+def _read_scales(record: Mapping[str, Any], targets: int) -> tuple[ErrorScale | None, ...]:
+    scales = record.get("scales", [None] * targets)
+    if not isinstance(scales, list) or len(scales) != targets:
         raise MolsliceError(f"invalid scales: one for each of {targets} targets is needed")
-    return tuple(None if each is None else ErrorScale.from_mapping(each) for each in found)
+    return tuple(None if scale is None else ErrorScale.from_mapping(scale) for scale in scales)
 
 
 def _check_scales(model: FittedModel, folder: Path) -> None:
@@ -285,8 +285,8 @@ def _check_scales(model: FittedModel, folder: Path) -> None:
 
 def _learner(name: str, target: int, arrays: Mapping[str, np.ndarray], file: Path) -> Learner:
     prefix = SEPARATOR.join((str(target), name, ""))
-    own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    of_learner = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
     try:
-        return LEARNERS.find(name).from_arrays(own)
+        return LEARNERS.find(name).from_arrays(of_learner)
     except MolsliceError as error:
         raise MolsliceError(f"{file}, {name} of target {target + 1}: {error}") from error

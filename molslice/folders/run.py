@@ -103,7 +103,7 @@ def write_model(
     Raises:
         MolsliceError: The file cannot be written.
     """
-    about = {
+    description = {
         **(extra or {}),
         "format": FORMAT,
         "targets": info.to_mapping(),
@@ -111,7 +111,7 @@ def write_model(
         "config": config_to_mapping(config),
     }
     # one entry, because safetensors writes several in random order and equal models should be equal files
-    metadata = {"molslice": json.dumps(about)}
+    metadata = {"molslice": json.dumps(description)}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model_state.items()}
     write_atomically(path / MODEL, save(tensors, metadata))
 
@@ -133,9 +133,9 @@ def read_run(path: str | Path) -> LoadedRun:
     """
     file = _find_file(Path(path))
     state, metadata = _read_safetensors(file)
-    about = _read_about(metadata, file)
+    description = _read_about(metadata, file)
     with _named_errors(file):
-        loaded = _build(about, state, file)
+        loaded = _build(description, state, file)
     finished = (file.parent / SUMMARY).is_file()
     return replace(loaded, summary=read_json_object(file.parent / SUMMARY) if finished else None)
 
@@ -151,9 +151,9 @@ def read_config(path: str | Path) -> RunConfig:
     """
     file = _find_file(Path(path))
     _, metadata = _read_safetensors(file, with_tensors=False)
-    about = _read_about(metadata, file)
+    description = _read_about(metadata, file)
     with _named_errors(file):
-        return _read_config(about, file)
+        return _read_config(description, file)
 
 
 def _find_file(given: Path) -> Path:
@@ -184,15 +184,15 @@ def _named_errors(file: Path) -> Iterator[None]:
         raise MolsliceError(f"{file} does not describe a model: {type(error).__name__}: {reason}") from error
 
 
-def _read_config(about: dict[str, Any], file: Path) -> RunConfig:
-    return config_from_mapping(about["config"], source=f"configuration in {file}")
+def _read_config(description: dict[str, Any], file: Path) -> RunConfig:
+    return config_from_mapping(description["config"], source=f"configuration in {file}")
 
 
-def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> LoadedRun:
-    targets = TargetInfo.from_mapping(about["targets"])
-    config = _read_config(about, file)
-    data = _read_spec(about.get("data", {"num_outputs": len(targets.names)}), file)
-    made_by = about.get("descriptors_version", DESCRIPTORS_VERSION)
+def _build(description: dict[str, Any], state: dict[str, Tensor], file: Path) -> LoadedRun:
+    targets = TargetInfo.from_mapping(description["targets"])
+    config = _read_config(description, file)
+    data = _read_spec(description.get("data", {"num_outputs": len(targets.names)}), file)
+    made_by = description.get("descriptors_version", DESCRIPTORS_VERSION)
     if data.num_descriptors and made_by != DESCRIPTORS_VERSION:
         raise MolsliceError(
             f"{file} was trained on descriptors of version {made_by}; this version of molslice computes "
@@ -206,7 +206,7 @@ def _build(about: dict[str, Any], state: dict[str, Tensor], file: Path) -> Loade
         model = build_model(config.model, config.attention, data)
         model.load_state_dict(state)
     known = ("format", "targets", "data", "config")
-    metadata = {key: value for key, value in about.items() if key not in known}
+    metadata = {key: value for key, value in description.items() if key not in known}
     return LoadedRun(model.eval(), config, targets, data, None, metadata)
 
 
@@ -244,12 +244,12 @@ def _read_safetensors(file: Path, *, with_tensors: bool = True) -> tuple[dict[st
 
 
 def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
-    about = parse_json(metadata.get("molslice", "null"), f"the description in {file}")
-    if not isinstance(about, dict) or not {"format", "targets", "config"} <= about.keys():
+    description = parse_json(metadata.get("molslice", "null"), f"the description in {file}")
+    if not isinstance(description, dict) or not {"format", "targets", "config"} <= description.keys():
         raise MolsliceError(f"{file} is a safetensors file, but not one that molslice wrote")
-    if about["format"] != FORMAT:
-        raise MolsliceError(f"{file} has format {about['format']!r}, but this version reads {FORMAT!r}")
-    return about
+    if description["format"] != FORMAT:
+        raise MolsliceError(f"{file} has format {description['format']!r}, but this version reads {FORMAT!r}")
+    return description
 
 
 def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
@@ -270,10 +270,10 @@ def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
             rows, columns = values["grid"]
             values["grid"] = int(rows), int(columns)
         if "statistics" in values:
-            found = {name: tuple(map(float, part)) for name, part in values["statistics"].items()}
-            if not np.isfinite([number for part in found.values() for number in part]).all():
+            statistics = {name: tuple(map(float, pair)) for name, pair in values["statistics"].items()}
+            if not np.isfinite([number for pair in statistics.values() for number in pair]).all():
                 raise ValueError("statistics that are not finite")
-            values["statistics"] = found
+            values["statistics"] = statistics
         return DataSpec(**values)
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise MolsliceError(f"cannot read the description of the data in {file}: {error}") from error
@@ -333,20 +333,20 @@ def _skeleton(config: RunConfig, data: DataSpec, file: Path) -> nn.Module | None
 def _check_fit(model: nn.Module | None, state: Mapping[str, Tensor], file: Path) -> None:
     if model is None:
         return
-    own = model.state_dict()
-    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    both = sorted(own.keys() & state.keys())
+    expected = model.state_dict()
+    missing, unexpected = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+    both = sorted(expected.keys() & state.keys())
     shapes = [
-        f"{name} {list(state[name].shape)} instead of {list(own[name].shape)}"
+        f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
         for name in both
-        if own[name].shape != state[name].shape
+        if expected[name].shape != state[name].shape
     ]
     types = [
-        f"{name} {state[name].dtype} instead of {own[name].dtype}"
+        f"{name} {state[name].dtype} instead of {expected[name].dtype}"
         for name in both
-        if own[name].dtype != state[name].dtype
+        if expected[name].dtype != state[name].dtype
     ]
-    found = (
+    problems = (
         ("missing", missing),
         ("unexpected", unexpected),
         ("of another shape", shapes),
@@ -354,7 +354,7 @@ def _check_fit(model: nn.Module | None, state: Mapping[str, Tensor], file: Path)
     )
     faults = [
         f"{len(names)} {label} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-        for label, names in found
+        for label, names in problems
         if names
     ]
     if faults:

@@ -1,32 +1,33 @@
 """Use of trained models: prediction, evaluation, generation, rollouts and attention maps.
 
+In: a run, ensemble or fitted folder, and molecules as SMILES, tables or data sets. Out: `Predictions`, tables
+of them, and measured errors.
+
 Modules:
-    load: Loads a trained model.
-    network: The `Predictor`, which predicts from SMILES in the unit of the targets.
-    ensemble: The mean of several networks.
-    calibrate: Keeps the predictions of held-out rows, from which intervals are computed.
+    load, hub: Load a trained model from a folder or the Hugging Face Hub.
+    base: `SmilesPredictor`, the interface of everything that predicts from SMILES.
+    network, ensemble, fitted, embedding: Networks, models of `molslice fit`, and learned fingerprints.
+    options: What predictions have besides their values: intervals, spread and domain.
+    predictions, columns: Predictions and the names of their columns.
+    inputs, reading: Read molecules from Python values, and convert SMILES to arrays.
     forward: The precision of every forward pass.
-    inputs: Reads the molecules that Python code gives: texts, RDKit molecules, arrays and DataFrames.
-    predictions: Predictions with their uncertainty.
     domain: Compares molecules with the training molecules.
-    intervals: Adds intervals and sets to predictions.
-    reading: Converts SMILES to arrays.
-    table: Predicts CSV files of any length.
-    columns: Names the columns of predictions.
+    held_out: Keeps the predictions of held-out rows, from which intervals are computed.
     evaluate: Measures the error on a split of a data set.
-    uncertainty: Measures how good the intervals are.
-    uncertainty_figure: Plots of them.
-    store_table: Writes a store as a table.
-    submission: Writes submissions to the PCQM4M leaderboard.
-    generate: Continues a text with a language model.
-    rollout: Plays a policy in its environment.
+    groups: Groups molecules by size and scaffold.
+    uncertainty, uncertainty_figure: Measure and draw how good the intervals are.
     maps: Reads the attention maps of a model.
-    influence: Computes attention maps by differentiation.
     json_text: Writes results as JSON.
+    tables: Predicts files of any length.
+    sequences: Generates text, and plays policies.
 
-Imports: `tasks`, `uncertainty`, `run_folder`, `config`, `data`, `model`, `chem` and the packages below them.
+A SMILES passes `predict_with_errors`, `predict_chunks`, which chooses fragments and reads arrays, and
+`predict_molecules`, which computes batches. Tables pass `predict_table` and `predict_chunks`.
 
-To add a use of trained models, write a function that takes a `Predictor` here, and a verb in `molslice.cli`.
+Imports: `tasks`, `uncertainty`, `folders`, `config`, `data`, `model`, `chem` and the packages below them.
+
+To add a use of trained models, write a function that takes a predictor here, and a verb in `molslice.cli`. To
+add a kind of model, write a `SmilesPredictor` with `reader` and `predict_molecules`.
 
 Nothing is unpickled when a model is loaded, and every prediction takes the same path.
 """

@@ -76,8 +76,8 @@ class TrainingDomain:
             smiles: The molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
             seed: Seed of the draws from many molecules.
-            values: The measured values of each row, float [rows, T], NaN where missing; those of several rows
-                of one molecule are averaged. None if they are not known.
+            values: The measured values of each row, float [rows, T], NaN where missing; several rows of one
+                molecule are averaged. None if they are not known.
 
         Raises:
             MolsliceError: None of them can be read.
@@ -91,18 +91,18 @@ class TrainingDomain:
             drawn = np.sort(generator.choice(len(smiles), MOST, replace=False))
             smiles = [smiles[int(row)] for row in drawn]
             values = None if values is None else values[drawn]
-        found: dict[str, Described] = {}
+        described: dict[str, Described] = {}
         rows: dict[str, list[int]] = {}
         for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
             try:
                 molecule = describe(text)
             except ChemError:
                 continue
-            found.setdefault(molecule.smiles, molecule)
+            described.setdefault(molecule.smiles, molecule)
             rows.setdefault(molecule.smiles, []).append(row)
-        if not found:
+        if not described:
             raise MolsliceError("none of the training molecules can be read")
-        molecules = list(found.values())
+        molecules = list(described.values())
         index = CountIndex.from_counts(np.stack([molecule.counts for molecule in molecules]))
         sizes = [molecule.size for molecule in molecules]
         queries = generator.permutation(len(molecules))[:QUERIES]
@@ -111,8 +111,10 @@ class TrainingDomain:
         threshold = float(np.quantile(nearest, SHARE, method="lower"))  # without interpolation
         elements = set().union(*(molecule.elements for molecule in molecules))
         limits = min(sizes), max(sizes)
-        means = None if values is None else np.stack([_mean(values[each]) for each in rows.values()])
-        return cls(list(found), index, sorted(elements), limits, threshold, is_sample=is_sample, values=means)
+        means = None if values is None else np.stack([_mean(values[numbers]) for numbers in rows.values()])
+        return cls(
+            list(described), index, sorted(elements), limits, threshold, is_sample=is_sample, values=means
+        )
 
     def compare(self, smiles: Sequence[str], errors: Sequence[str | None]) -> list[Domain | None]:
         """Compare molecules with the training molecules.
@@ -167,11 +169,11 @@ class TrainingDomain:
         from molslice.chem.canonical import canonical_molecule  # needs rdkit
         from molslice.chem.smiles import ChemError
 
-        known, found = frozenset(self.smiles), np.zeros(len(smiles), bool)
+        known, contained = frozenset(self.smiles), np.zeros(len(smiles), bool)
         for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
             with contextlib.suppress(ChemError):
-                found[row] = (canonical_molecule(text).smiles or text) in known
-        return found
+                contained[row] = (canonical_molecule(text).smiles or text) in known
+        return contained
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder.
@@ -183,7 +185,7 @@ class TrainingDomain:
         arrays = {"starts": self.index.starts, "bins": self.index.bins, "counts": self.index.counts}
         values = {} if self.values is None else {VALUES: self.values}
         write_atomically(folder / ARRAYS, save({**arrays, **values, "text": text}))
-        about = {
+        header = {
             "format": FORMAT,
             "molecules": len(self.smiles),
             "elements": sorted(self.elements),
@@ -191,7 +193,7 @@ class TrainingDomain:
             "threshold": self.threshold,
             "is_sample": self.is_sample,
         }
-        write_atomically(folder / DOMAIN, json.dumps(about) + "\n")
+        write_atomically(folder / DOMAIN, json.dumps(header) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingDomain | None":
@@ -205,24 +207,24 @@ class TrainingDomain:
         file = folder / DOMAIN
         if not file.is_file():
             return None
-        about = read_json_object(file)
+        header = read_json_object(file)
         try:
-            if about.get("format") != FORMAT:
-                raise ValueError(f"format {about.get('format')!r}; this version reads {FORMAT!r}")
+            if header.get("format") != FORMAT:
+                raise ValueError(f"format {header.get('format')!r}; this version reads {FORMAT!r}")
             arrays = _read_arrays(folder / ARRAYS)
             smiles = arrays.pop("text").tobytes().decode().split("\n")
             values = arrays.pop(VALUES, None)
-            least, most = map(int, about["sizes"])
-            threshold = float(about["threshold"])
-            _check(arrays, len(smiles), about["molecules"], threshold)
+            least, most = map(int, header["sizes"])
+            threshold = float(header["threshold"])
+            _check(arrays, len(smiles), header["molecules"], threshold)
             if values is not None and (
                 values.dtype != np.float32 or values.ndim != 2 or len(values) != len(smiles)
             ):
                 raise ValueError(
                     f"values are {values.dtype} {list(values.shape)} for {len(smiles)} molecules"
                 )
-            index, elements = CountIndex(**arrays), list(map(str, about["elements"]))
-            is_sample = bool(about["is_sample"])
+            index, elements = CountIndex(**arrays), list(map(str, header["elements"]))
+            is_sample = bool(header["is_sample"])
             return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample, values=values)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error

@@ -48,7 +48,7 @@ class Embedder(SmilesPredictor):
         self.targets = TargetInfo(names, ("",) * size, "regression", (0.0,) * size, (1.0,) * size)
 
     def checksum(self) -> str:
-        """Return the checksum of the model, marked as that of its embeddings."""
+        """Return the checksum of the model, marked as one of embeddings."""
         return f"embedding of {self.predictor.checksum()}"
 
     def reader(self, workers: int = 0) -> SmilesReader:

@@ -135,7 +135,7 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
 def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
     if isinstance(predictor, EnsemblePredictor):
         counts = [_parameters(member) for member in predictor.members]
-        return {name: sum(each[name] for each in counts) for name in counts[0]}
+        return {name: sum(count[name] for count in counts) for name in counts[0]}
     counts = parameters_by_part(predictor.model)
     return {
         "parameters": counts["total"],
@@ -184,8 +184,10 @@ def _evaluate_rows(
     }
 
 
-def _difference(theirs: DataSpec, ours: DataSpec) -> str:
-    pairs = [(f.name, getattr(theirs, f.name), getattr(ours, f.name)) for f in fields(DataSpec) if f.compare]
+def _difference(given: DataSpec, expected: DataSpec) -> str:
+    pairs = [
+        (f.name, getattr(given, f.name), getattr(expected, f.name)) for f in fields(DataSpec) if f.compare
+    ]
     return "; ".join(f"{name} is {new!r}, was {old!r}" for name, new, old in pairs if new != old)
 
 
@@ -201,12 +203,13 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
             "for "
             f"{KIND_NAMES[dataset.kind]}"
         )
-    theirs = tuple(zip(dataset.target_names, dataset.target_units, strict=True))
-    ours = tuple(zip(predictor.target_names, predictor.target_units, strict=True))
-    if theirs != ours:
+    given = tuple(zip(dataset.target_names, dataset.target_units, strict=True))
+    expected = tuple(zip(predictor.target_names, predictor.target_units, strict=True))
+    if given != expected:
         only_units = dataset.target_names == predictor.target_names
         raise MolsliceError(
-            f"the model predicts {_listed(ours)}, but the targets of {dataset.source} are {_listed(theirs)}; "
+            f"the model predicts {_listed(expected)}, but the targets of {dataset.source} are "
+            f"{_listed(given)}; "
             + ("set data.units" if only_units else "evaluate on data with the targets of the model")
         )
     classes = dataset.class_names if dataset.kind == "multiclass" else ()

@@ -59,8 +59,8 @@ def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dat
         return
     rows = dataset.labeled_rows("train")
     values = np.asarray(dataset.targets[rows], np.float64)
-    found = TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment, values=values)
-    found.write(predictor.folder)
+    domain = TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment, values=values)
+    domain.write(predictor.folder)
 
 
 def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:

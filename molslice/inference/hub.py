@@ -65,8 +65,8 @@ def from_pretrained(
         name_or_repo: A folder or shipped model as in `load_model`, or a repository of the Hub such as
             `name/model`.
         revision: Branch, tag or commit of the repository; None for its main branch.
-        cache_dir: Folder for downloaded files; None for that of the Hub's library.
-        token: Token for a private repository; None for that of the Hub's library.
+        cache_dir: Folder for downloaded files; None for the default of the Hub's library.
+        token: Token for a private repository; None for the default of the Hub's library.
         local_files_only: Whether to use downloaded files only, without the network.
         device: Where to compute, such as `cpu` or `cuda`.
         fragment: As in `load_model`.
@@ -112,7 +112,7 @@ def push_to_hub(
         repo: The repository, such as `name/model`; it is created if it does not exist.
         license: Identifier of the license of the model, such as `mit`.
         private: Whether a new repository is private; None for the default of the account.
-        token: Token with the right to write; None for that of the Hub's library.
+        token: Token with the right to write; None for the default of the Hub's library.
         training_data: Whether to publish the SMILES of the training too. Without them, the published model
             does not name the nearest known molecules.
 
@@ -164,7 +164,7 @@ def _published(folder: Path, training_data: bool) -> list[Path]:
 def hub_card(folder: Path, repo: str, license: str) -> str:  # noqa: A002 - the key of the card
     """Write the card of a model: front matter that the Hub reads, then text.
 
-    The text is that of `README.md` or `card.md` of the folder if there is one.
+    The text comes from `README.md` or `card.md` of the folder if there is one.
 
     Args:
         folder: The model folder.
@@ -191,7 +191,7 @@ def hub_card(folder: Path, repo: str, license: str) -> str:  # noqa: A002 - the 
         (file.read_text("utf-8") for file in (folder / CARD, folder / "card.md") if file.is_file()), None
     )
     if text is None:
-        lines = [f"- {each['name']}: {each['value']:.4g}" for each in metrics]
+        lines = [f"- {metric['name']}: {metric['value']:.4g}" for metric in metrics]
         text = "\n".join(
             [f"# {repo}", "", f"Data: {source}", *(["", "Test split:", "", *lines] if lines else [])]
         )
@@ -208,15 +208,15 @@ def _without_front(text: str) -> str:
 def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
     """Return the name of the data, and the errors on held-out rows as the Hub lists them."""
     if is_fitted_folder(folder):
-        about = read_fitted(folder).about
-        label = str(about.get("metric_label", about.get("metric", "")))
+        record = read_fitted(folder).about
+        label = str(record.get("metric_label", record.get("metric", "")))
         rows = [
-            (each["target"], each["unit"], each["test"]["molslice fit"])
-            for each in about.get("results", ())
-            if isinstance(each.get("test"), Mapping) and "molslice fit" in each["test"]
+            (target["target"], target["unit"], target["test"]["molslice fit"])
+            for target in record.get("results", ())
+            if isinstance(target.get("test"), Mapping) and "molslice fit" in target["test"]
         ]
-        kind = str(about.get("metric"))
-        source = Path(str(about.get("source", "a table"))).name
+        kind = str(record.get("metric"))
+        source = Path(str(record.get("source", "a table"))).name
     else:
         kind, rows = _test_errors(folder)
         label = f"{kind.upper()} of the members, mean," if is_ensemble(folder) else kind.upper()
@@ -240,9 +240,9 @@ def _test_errors(folder: Path) -> tuple[str, list[tuple[str, str, float]]]:
     errors = [summary.get("test", {}).get(kind) or {} for summary in summaries]
     rows = []
     for name in errors[0]:
-        found = [each.get(name) for each in errors]
-        values = [value for value in found if isinstance(value, int | float)]
-        if len(values) == len(found):
+        numbers = [run_errors.get(name) for run_errors in errors]
+        values = [value for value in numbers if isinstance(value, int | float)]
+        if len(values) == len(numbers):
             rows.append((name, units.get(name, ""), sum(values) / len(values)))
     return kind, rows
 

@@ -62,22 +62,22 @@ def _load_folder(
         if not model.needs_encoder:
             return FittedPredictor(model, name, path)
         folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
-        for each in folders:
-            check_inside(each, path)
-        encoder, *networks = (Predictor(read_run(each), str(each), target) for each in folders)
+        for run in folders:
+            check_inside(run, path)
+        encoder, *networks = (Predictor(read_run(run), str(run), target) for run in folders)
         for network in networks:
-            theirs = network.targets
-            if (theirs.names, theirs.kind) != (model.targets.names, model.targets.kind):
+            tuned = network.targets
+            if (tuned.names, tuned.kind) != (model.targets.names, model.targets.kind):
                 raise MolsliceError(
-                    f"{network.name} predicts {', '.join(theirs.names)} ({theirs.kind}), but {path} was "
+                    f"{network.name} predicts {', '.join(tuned.names)} ({tuned.kind}), but {path} was "
                     f"fitted to {', '.join(model.targets.names)} ({model.targets.kind})"
                 )
         return FittedPredictor(model, name, path, encoder, networks)
     if is_ensemble(path):
         folders = member_folders(path)
-        for each in folders:
-            check_inside(each, path)
-        members = [Predictor(read_run(each), str(each), target) for each in folders]
+        for run in folders:
+            check_inside(run, path)
+        members = [Predictor(read_run(run), str(run), target) for run in folders]
         return EnsemblePredictor(members, name, path)
     if (path / LEARNER_FILE).is_file():
         raise MolsliceError(f"no such file: {path / FIT}; its folder is incomplete")
@@ -165,11 +165,11 @@ def _find_device(device: torch.device | str) -> torch.device:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about names that torch is going to remove
-            found = torch.device(device)
-            torch.empty(0, device=found)
+            chosen = torch.device(device)
+            torch.empty(0, device=chosen)
     except Exception as error:  # noqa: BLE001 - the errors of torch's backends have no common base
         reason = f"{error}".partition("\n")[0] or type(error).__name__
         raise MolsliceError(f"device {str(device)!r} is not available: {reason}") from error
-    if found.type == "meta":
+    if chosen.type == "meta":
         raise MolsliceError("device 'meta' is not available for inference: its tensors have no values")
-    return found
+    return chosen

@@ -103,11 +103,11 @@ class Members:
     @classmethod
     def concatenate(cls, parts: Sequence["Members"]) -> "Members":
         """Join parts that have the same fields; there is at least one."""
-        spreads = [part.spread for part in parts if part.spread is not None]
-        hard = [part.difficulty for part in parts if part.difficulty is not None]
+        spreads = [chunk.spread for chunk in parts if chunk.spread is not None]
+        hard = [chunk.difficulty for chunk in parts if chunk.difficulty is not None]
         return cls(
             np.concatenate(spreads) if spreads else None,
-            np.concatenate([part.models for part in parts]),
+            np.concatenate([chunk.models for chunk in parts]),
             np.concatenate(hard) if hard else None,
         )
 
@@ -169,32 +169,32 @@ class Predictions:
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Join parts that have the same fields; there is at least one."""
         joined = {}
-        for each in fields(cls):
-            values = [getattr(part, each.name) for part in parts]
+        for column in fields(cls):
+            values = [getattr(chunk, column.name) for chunk in parts]
             if isinstance(values[0], Members):
-                joined[each.name] = Members.concatenate(values)
+                joined[column.name] = Members.concatenate(values)
             elif isinstance(values[0], list):
-                joined[each.name] = [item for value in values for item in value]
+                joined[column.name] = [item for value in values for item in value]
             elif isinstance(values[0], int):
-                joined[each.name] = sum(values)
+                joined[column.name] = sum(values)
             else:
-                joined[each.name] = None if values[0] is None else np.concatenate(values)
+                joined[column.name] = None if values[0] is None else np.concatenate(values)
         return cls(**joined)
 
     def table_rows(self) -> TableRows:
         """Return the numbers and texts in the order of `uncertainty_columns`."""
         numbers = [self.lower, self.upper, self.calibrated, self.spread]
-        columns = [part for part in (self.values, *numbers) if part is not None]
+        columns = [block for block in (self.values, *numbers) if block is not None]
         texts: list[list[str]] = [[] for _ in self.errors]
         if self.sets is not None:
             for row, members in enumerate(self.sets):
                 failed = self.errors[row] is not None
                 texts[row] += ["" if failed else SETS[bool(zero), bool(one)] for zero, one in members]
         if self.domain is not None:
-            similarity = [np.nan if each is None else each.nearest_similarity for each in self.domain]
+            similarity = [np.nan if domain is None else domain.nearest_similarity for domain in self.domain]
             columns.append(np.array(similarity, np.float32)[:, None])
-            for row, each in enumerate(self.domain):
-                texts[row] += _domain_texts(each)
+            for row, domain in enumerate(self.domain):
+                texts[row] += _domain_texts(domain)
         has_texts = self.sets is not None or self.domain is not None
         values = np.concatenate(columns, axis=1) if len(columns) > 1 else self.values
         return TableRows(values, self.errors, texts if has_texts else (), self.replaced)

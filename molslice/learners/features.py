@@ -28,9 +28,9 @@ class Features:
     embedding: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        sizes = {len(part) for part in self._parts()}
-        if len(sizes) != 1 or any(part.ndim != 2 for part in self._parts()):
-            shapes = ", ".join(str(list(part.shape)) for part in self._parts())
+        sizes = {len(array) for array in self._parts()}
+        if len(sizes) != 1 or any(array.ndim != 2 for array in self._parts()):
+            shapes = ", ".join(str(list(array.shape)) for array in self._parts())
             raise MolsliceError(f"features must have the same number of rows and two axes, got {shapes}")
 
     def __len__(self) -> int:
@@ -41,8 +41,8 @@ class Features:
         return type(self)(self.descriptors[rows], self.counts[rows], embedding)
 
     def _parts(self) -> list[np.ndarray]:
-        parts = (self.descriptors, self.counts, self.embedding)
-        return [part for part in parts if part is not None]
+        arrays = (self.descriptors, self.counts, self.embedding)
+        return [array for array in arrays if array is not None]
 
     def size(self) -> np.ndarray:
         """Return the number of fragments that are counted in each molecule, float64 [n]."""
@@ -50,7 +50,7 @@ class Features:
 
     def matrix(self) -> np.ndarray:
         """Return all features side by side, float64 [n, D + P + E], NaN where not defined."""
-        return np.concatenate([part.astype(np.float64, copy=False) for part in self._parts()], axis=1)
+        return np.concatenate([array.astype(np.float64, copy=False) for array in self._parts()], axis=1)
 
 
 class NormalScores:

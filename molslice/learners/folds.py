@@ -49,11 +49,11 @@ def by_member(predicted: np.ndarray, num_folds: int, num_members: int) -> np.nda
     Returns:
         Prediction by each member, float64 [members, ...], the fold of the last assignment changing fastest.
     """
-    parts = np.split(predicted, len(predicted) // num_folds)
-    total = parts[0]
-    for part in parts[1:]:
-        total = np.concatenate([each + part for each in total])
-    return np.repeat(total / len(parts), num_members // len(total), axis=0)
+    assignments = np.split(predicted, len(predicted) // num_folds)
+    total = assignments[0]
+    for predictions in assignments[1:]:
+        total = np.concatenate([first + predictions for first in total])
+    return np.repeat(total / len(assignments), num_members // len(total), axis=0)
 
 
 def member_numbers(folds: np.ndarray, num_folds: int) -> np.ndarray:

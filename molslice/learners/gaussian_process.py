@@ -23,7 +23,7 @@ __all__ = ["GaussianProcess"]
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
 MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square
-MAX_POOL = 7_500  # rows from which those of all models are taken
+MAX_POOL = 7_500  # rows from which the rows of all models are drawn
 CHUNK_ROWS = 2_048
 
 
@@ -86,10 +86,10 @@ class GaussianProcess(Learner):
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each model; see `Learner.fit`."""
         # the classes 0 and 1 are regressed
-        parts = [part for part in (features.descriptors, features.embedding) if part is not None]
-        scores = tuple(NormalScores.of(part) for part in parts)
+        parts = [block for block in (features.descriptors, features.embedding) if block is not None]
+        scores = tuple(NormalScores.of(block) for block in parts)
         everything = _scored(features, scores)
-        scales = np.array([_mean_distance(part) for part in _scored_parts(everything)])
+        scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(values, draw, classes=classes)
@@ -105,8 +105,8 @@ class GaussianProcess(Learner):
             weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
             exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
             for size in EVIDENCE_ROWS:
-                part = np.ascontiguousarray(exact[:, :size, :size])
-                weights = fit_weights(part, standardized[: part.shape[1]], start=weights)
+                block = np.ascontiguousarray(exact[:, :size, :size])
+                weights = fit_weights(block, standardized[: block.shape[1]], start=weights)
             assert weights is not None
             covariance = np.zeros((len(used), len(used)))
             for weight, kernel in zip(weights, kernels, strict=False):
@@ -114,8 +114,8 @@ class GaussianProcess(Learner):
             solved = solve(covariance, weights[-1], standardized) * spread
             coefficients[:, used, number] = weights[:-1, None] * solved
             predicted[number, pool[held]] = offsets[number]
-            for kernel, each in zip(kernels, coefficients[:, used, number], strict=True):
-                predicted[number, pool[held]] += kernel[held[:, None], used] @ each
+            for kernel, coefficient in zip(kernels, coefficients[:, used, number], strict=True):
+                predicted[number, pool[held]] += kernel[held[:, None], used] @ coefficient
         learner = cls(rows, scores, scales, coefficients, offsets)
         others = np.setdiff1d(np.arange(masks.shape[1]), pool)
         predicted[:, others] = learner._predict_scored(everything[others])
@@ -136,10 +136,10 @@ class GaussianProcess(Learner):
         Raises:
             MolsliceError: The process was fitted on other features.
         """
-        expected = [part.quantiles.shape[1] for part in self.scores]
-        found = [part.shape[1] for part in (features.descriptors, features.embedding) if part is not None]
-        if found != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
-            raise MolsliceError(f"the Gaussian process takes {expected} features, got {found}")
+        expected = [array.quantiles.shape[1] for array in self.scores]
+        given = [array.shape[1] for array in (features.descriptors, features.embedding) if array is not None]
+        if given != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
+            raise MolsliceError(f"the Gaussian process takes {expected} features, got {given}")
         return _scored(features, self.scores)
 
     def _predict_scored(self, features: Features, novelty: np.ndarray | None = None) -> np.ndarray:
@@ -147,14 +147,14 @@ class GaussianProcess(Learner):
         result = np.empty((len(self.offsets), len(features)))
         used = (self.coefficients != 0.0).any(0)  # rows of each process, [rows, models]
         for start in range(0, len(features), CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            result[:, part] = self.offsets[:, None]
-            kernels = _kernels(features[part], self.rows, self.scales)
+            chunk = slice(start, start + CHUNK_ROWS)
+            result[:, chunk] = self.offsets[:, None]
+            kernels = _kernels(features[chunk], self.rows, self.scales)
             for place, (kernel, coefficients) in enumerate(zip(kernels, self.coefficients, strict=True)):
-                result[:, part] += (kernel @ coefficients).T
+                result[:, chunk] += (kernel @ coefficients).T
                 if novelty is not None and place == 0:
-                    for number, own in enumerate(used.T):
-                        novelty[number, part] = 1.0 - kernel[:, own].max(1, initial=0.0)
+                    for number, is_used in enumerate(used.T):
+                        novelty[number, chunk] = 1.0 - kernel[:, is_used].max(1, initial=0.0)
         return result
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -166,7 +166,7 @@ class GaussianProcess(Learner):
             "coefficients": self.coefficients,
             "offsets": self.offsets,
         }
-        arrays |= {f"quantiles_{i}": part.quantiles for i, part in enumerate(self.scores)}
+        arrays |= {f"quantiles_{i}": transform.quantiles for i, transform in enumerate(self.scores)}
         if self.rows.embedding is not None:
             arrays["embedding"] = self.rows.embedding
         return arrays
@@ -182,10 +182,10 @@ class GaussianProcess(Learner):
         except KeyError as error:
             raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
         kernels = 1 + parts * (len(SCALES) + 1)
-        columns = [part.shape[1] for part in _scored_parts(rows)]
+        columns = [array.shape[1] for array in _scored_parts(rows)]
         sound = learner.coefficients.shape == (kernels, len(rows), len(learner.offsets))
         sound = sound and learner.scales.shape == (parts,)
-        sound = sound and [part.quantiles.shape[-1] for part in scores] == columns
+        sound = sound and [array.quantiles.shape[-1] for array in scores] == columns
         sound = sound and all(
             array.dtype.kind == ("u" if name == "counts" else "f") for name, array in arrays.items()
         )
@@ -196,7 +196,7 @@ class GaussianProcess(Learner):
 
 def stored_bytes(features: Features, rows: int) -> int:
     """Return how many bytes a process at least stores that is fitted to so many rows like these."""
-    columns = sum(part.shape[1] for part in _scored_parts(features))  # as float64
+    columns = sum(array.shape[1] for array in _scored_parts(features))  # as float64
     return min(rows, MAX_POOL) * (8 * columns + features.counts.shape[1])
 
 
@@ -206,7 +206,7 @@ def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
 
 
 def _scored_parts(rows: Features) -> list[np.ndarray]:
-    return [part for part in (rows.descriptors, rows.embedding) if part is not None]
+    return [array for array in (rows.descriptors, rows.embedding) if array is not None]
 
 
 def _mean_distance(rows: np.ndarray) -> float:

@@ -66,7 +66,7 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     Args:
         kernels: Positive definite matrices, float64 [kernels, n, n].
         values: Standardized target [n].
-        start: Weights to start from, such as those of fewer rows, which need fewer steps; None for ones.
+        start: Weights to start from, such as a fit to fewer rows, which saves steps; None for ones.
 
     Returns:
         Weights of the kernels, then the variance of the noise, float64 [kernels + 1].
@@ -87,8 +87,8 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     if start is not None:
         logs, most = np.log(start), LATER_EVALUATIONS
     bounds = [(-12.0, 5.0)] * len(logs)
-    found = minimize(objective, logs, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": most})
-    return np.exp(found.x)
+    result = minimize(objective, logs, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": most})
+    return np.exp(result.x)
 
 
 def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,9 @@ def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Te
     factor = torch.linalg.cholesky(covariance)
     solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
     value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + PRIOR * (logs**2).sum()
-    slope = torch.cholesky_inverse(factor) - solved[:, None] * solved  # twice that of the covariance
+    slope = (
+        torch.cholesky_inverse(factor) - solved[:, None] * solved
+    )  # twice the derivative by the covariance
     slopes = torch.cat([kernels.flatten(1) @ slope.flatten(), slope.diagonal().sum()[None]])
     return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
 
@@ -124,7 +126,7 @@ def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarra
     diagonal, added = np.diag_indices_from(covariance), noise + JITTER
     covariance[diagonal] += added
     matrix = torch.from_numpy(covariance)
-    while (found := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added):
+    while (factor := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added):
         covariance[diagonal] += 9.0 * added
         added *= 10.0
-    return torch.cholesky_solve(torch.from_numpy(values)[:, None], found.L)[:, 0].numpy()
+    return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor.L)[:, 0].numpy()

@@ -54,7 +54,7 @@ class Stack:
         calibration = tuple(_platt(predictions[name], values) for name in names) if classes else ()
         columns = [predictions[name] for name in names]
         if classes:
-            columns = [_logistic(*line, part) for line, part in zip(calibration, columns, strict=True)]
+            columns = [_logistic(*line, scores) for line, scores in zip(calibration, columns, strict=True)]
         weights = _convex_weights(np.stack(columns, axis=1), values)
         return cls(names, weights, calibration, logarithmic)
 
@@ -71,10 +71,10 @@ class Stack:
         """Return the weighted mean of predictions of any one shape, in the unit of the learners."""
         total = np.zeros_like(predictions[self.names[0]], dtype=np.float64)
         for i, (name, weight) in enumerate(zip(self.names, self.weights, strict=True)):
-            part = predictions[name]
+            predicted = predictions[name]
             if self.calibration:
-                part = _logistic(*self.calibration[i], part)
-            total += weight * part
+                predicted = _logistic(*self.calibration[i], predicted)
+            total += weight * predicted
         return total
 
     def disagreement(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -131,8 +131,8 @@ def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...
     heavy = 1e4  # enforces the sum
     system = np.concatenate([scaled, even, np.full((1, count), heavy)])
     wanted = np.concatenate([target, np.full(count, EVEN_SHARE / count), [heavy]])
-    found = nnls(system, wanted)[0]
-    return tuple((found / found.sum()).tolist())
+    weights = nnls(system, wanted)[0]
+    return tuple((weights / weights.sum()).tolist())
 
 
 def _platt(scores: np.ndarray, values: np.ndarray) -> tuple[float, float]:
@@ -151,8 +151,8 @@ def _platt(scores: np.ndarray, values: np.ndarray) -> tuple[float, float]:
         value = np.mean(np.logaddexp(0.0, odds) - wanted * odds)
         return float(value), np.array([np.mean(excess * standardized), np.mean(excess)])
 
-    found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=[(1e-3, 50.0), (-50.0, 50.0)]).x
-    return float(found[0] / spread), float(found[1] - found[0] * center / spread)
+    fitted = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=[(1e-3, 50.0), (-50.0, 50.0)]).x
+    return float(fitted[0] / spread), float(fitted[1] - fitted[0] * center / spread)
 
 
 def _logistic(slope: float, intercept: float, scores: np.ndarray) -> np.ndarray:

@@ -76,7 +76,7 @@ class Trees:
         missing_left: Whether a value that is not defined goes left, bool [nodes].
         left: Left child of a node, int32 [nodes].
         right: Right child of a node, int32 [nodes].
-        value: Value of a node, float64 [nodes]; only those of leaves are used.
+        value: Value of a node, float64 [nodes]; only leaf values are used.
         roots: First node of each tree, int32 [trees].
         groups: Model of each tree, int32 [trees], ascending.
         offsets: Value that is added to the trees of each model, float64 [models].
@@ -180,8 +180,8 @@ class Trees:
     def predict(self, matrix: np.ndarray) -> np.ndarray:
         """Add up the trees of each model for each row of `matrix` [n, C]: float64 [models, n]."""
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
-        for part in self._parts(matrix):
-            total[:, part] += self._added(self._values(matrix[part]))
+        for rows in self._parts(matrix):
+            total[:, rows] += self._added(self._values(matrix[rows]))
         return total
 
     def predict_with_spread(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -197,11 +197,11 @@ class Trees:
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
         spread = np.zeros_like(total)
         counts = np.bincount(self.groups, minlength=len(self.offsets))[:, None]
-        for part in self._parts(matrix):
-            values = self._values(matrix[part])
+        for rows in self._parts(matrix):
+            values = self._values(matrix[rows])
             sums = self._added(values)
-            total[:, part] += sums
-            spread[:, part] = np.sqrt(np.maximum(self._added(values**2) * counts - sums**2, 0.0))
+            total[:, rows] += sums
+            spread[:, rows] = np.sqrt(np.maximum(self._added(values**2) * counts - sums**2, 0.0))
         return total, spread
 
     def _parts(self, matrix: np.ndarray) -> list[slice]:
@@ -237,8 +237,8 @@ class Trees:
         """
         nodes, folds = len(self.value), len(self.offsets)
         same = all(
-            len(part) == nodes
-            for part in (self.feature, self.threshold, self.missing_left, self.left, self.right)
+            len(array) == nodes
+            for array in (self.feature, self.threshold, self.missing_left, self.left, self.right)
         )
         places = np.arange(nodes)
         kinds = {name: getattr(self, name).dtype.kind for name in self.__slots__}

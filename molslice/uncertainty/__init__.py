@@ -5,7 +5,7 @@ Modules:
     probabilities: Calibration of probabilities.
     scores: Coverage, rank correlation and miscalibration area.
     difficulty: The expected error of a row.
-    calibration: What is known of the errors on held-out rows, and its file in a model folder.
+    calibration: Held-out predictions of a model, and their file in its folder.
 
 Imports: numpy, `molslice.files`, `molslice.types`. The package knows no models and no molecules.
 

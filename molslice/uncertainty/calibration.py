@@ -1,4 +1,4 @@
-"""What is known of the errors of a model: its predictions of held-out rows, in a file of the model folder.
+"""Held-out predictions of a model, used to compute its intervals, in a file of the model folder.
 
 `calibration.json` describes the rows, and `calibration.safetensors` holds them. Nothing in them can run code.
 """
@@ -32,7 +32,7 @@ FORMAT = "molslice-calibration-1"
 KINDS = ("regression", "classification")
 FEWEST = 9  # held-out rows that can show whether errors follow the difficulty
 FLOORS = (1.0, 0.25)  # shares of the median difficulty
-NARROWER = 0.99  # scaled intervals are used if the typical error is below this share of that of constant ones
+NARROWER = 0.99  # scaled intervals are used if their typical error is below this share of constant ones
 FIELDS = ("truth", "predicted", "folds", "difficulty")
 
 
@@ -50,7 +50,7 @@ class HeldOut:
         floor: What is added to the difficulty for the scale of the error, 0 if the difficulty is the scale;
             None for intervals of equal width.
         line: Slope and intercept that calibrate the log-odds of a class; None for a number.
-        logarithmic: Whether errors, their scales and the difficulty are those of the common logarithm.
+        logarithmic: Whether errors, their scales and the difficulty belong to the common logarithm.
     """
 
     name: str
@@ -95,16 +95,16 @@ class HeldOut:
         if logarithmic:
             known &= (np.asarray(truth) > 0) & (np.asarray(predicted) > 0)
         measured, guess = (np.asarray(values)[known].astype(np.float64) for values in (truth, predicted))
-        mine = np.asarray(folds)[known].astype(np.int64)
+        known_folds = np.asarray(folds)[known].astype(np.int64)
         if kind == "classification":
-            line = fit_platt(guess, measured) if len(mine) else (1.0, 0.0)
-            return cls(name, measured, guess, mine, line=line)
-        found = cls(name, measured, guess, mine, logarithmic=logarithmic)
+            line = fit_platt(guess, measured) if len(known_folds) else (1.0, 0.0)
+            return cls(name, measured, guess, known_folds, line=line)
+        held_out = cls(name, measured, guess, known_folds, logarithmic=logarithmic)
         if scale is not None:
-            return replace(found, difficulty=np.asarray(scale)[known].astype(np.float64), floor=0.0)
+            return replace(held_out, difficulty=np.asarray(scale)[known].astype(np.float64), floor=0.0)
         hard = None if difficulty is None else np.asarray(difficulty)[known].astype(np.float64)
-        floor = None if hard is None else _choose_floor(found.errors, hard)
-        return found if floor is None else replace(found, difficulty=hard, floor=floor)
+        floor = None if hard is None else _choose_floor(held_out.errors, hard)
+        return held_out if floor is None else replace(held_out, difficulty=hard, floor=floor)
 
     @property
     def errors(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class HeldOut:
         return self.errors / self.scale(self.difficulty)
 
     def transform(self, values: np.ndarray) -> np.ndarray:
-        """Return values, or their common logarithms if errors are those of the logarithm."""
+        """Return values, or their common logarithms if errors belong to the logarithm."""
         return np.log10(values) if self.logarithmic else values
 
     def invert(self, numbers: np.ndarray) -> np.ndarray:
@@ -250,7 +250,7 @@ class Calibration:
         Raises:
             MolsliceError: A class has too few held-out rows.
         """
-        found = [
+        sets = [
             class_sets(
                 probabilities[:, :, index],
                 target.predicted,
@@ -261,7 +261,7 @@ class Calibration:
             )
             for index, target in enumerate(self.targets)
         ]
-        return np.stack(found, axis=1)
+        return np.stack(sets, axis=1)
 
     def calibrated(self, probabilities: np.ndarray) -> np.ndarray:
         """Calibrate probabilities of class 1, float [m, T]; see `fit_platt`."""
@@ -292,7 +292,7 @@ class Calibration:
             if (values := getattr(target, field)) is not None
         }
         write_atomically(folder / ARRAYS, save(arrays))
-        about = {
+        header = {
             "format": FORMAT,
             "kind": self.kind,
             "folds": self.num_folds,
@@ -300,16 +300,16 @@ class Calibration:
             "dropout_passes": self.dropout_passes,
             "targets": [
                 {
-                    "name": each.name,
-                    "rows": len(each.truth),
-                    "floor": each.floor,
-                    "line": each.line,
-                    "logarithmic": each.logarithmic,
+                    "name": target.name,
+                    "rows": len(target.truth),
+                    "floor": target.floor,
+                    "line": target.line,
+                    "logarithmic": target.logarithmic,
                 }
-                for each in self.targets
+                for target in self.targets
             ],
         }
-        write_atomically(folder / CALIBRATION, json.dumps(about, indent=1) + "\n")
+        write_atomically(folder / CALIBRATION, json.dumps(header, indent=1) + "\n")
 
     @classmethod
     def read(cls, folder: Path, kind: str, names: Sequence[str]) -> Self | None:
@@ -326,45 +326,45 @@ class Calibration:
         file = folder / CALIBRATION
         if not file.is_file():
             return None
-        about = read_json_object(file)
+        header = read_json_object(file)
         try:
-            found = cls._from_parts(about, read_arrays(folder / ARRAYS))
+            calibration = cls._from_parts(header, read_arrays(folder / ARRAYS))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
-        if (found.kind, [each.name for each in found.targets]) != (kind, list(names)):
-            theirs = ", ".join(each.name for each in found.targets)
+        if (calibration.kind, [target.name for target in calibration.targets]) != (kind, list(names)):
+            stated = ", ".join(target.name for target in calibration.targets)
             raise MolsliceError(
-                f"{file} belongs to a model of {theirs} ({found.kind}), but this one predicts "
+                f"{file} belongs to a model of {stated} ({calibration.kind}), but this one predicts "
                 f"{', '.join(names)} ({kind})"
             )
-        return found
+        return calibration
 
     @classmethod
-    def _from_parts(cls, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        if about.get("format") != FORMAT:
-            raise ValueError(f"format {about.get('format')!r}; this version reads {FORMAT!r}")
-        folds, kind = about["folds"], about["kind"]
+    def _from_parts(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        if header.get("format") != FORMAT:
+            raise ValueError(f"format {header.get('format')!r}; this version reads {FORMAT!r}")
+        folds, kind = header["folds"], header["kind"]
         if isinstance(folds, bool) or not isinstance(folds, int) or folds < 1 or kind not in KINDS:
             raise ValueError(f"folds {folds!r} of kind {kind!r}")
-        passes = about.get("dropout_passes", 0)
+        passes = header.get("dropout_passes", 0)
         if isinstance(passes, bool) or not isinstance(passes, int) or passes < 0:
             raise ValueError(f"dropout_passes {passes!r}")
         targets = []
-        for index, each in enumerate(about["targets"]):
+        for index, entry in enumerate(header["targets"]):
             parts = {field: arrays.get(f"{index}/{field}") for field in FIELDS}
-            floor = None if each["floor"] is None else float(each["floor"])
-            line = None if each["line"] is None else (float(each["line"][0]), float(each["line"][1]))
-            _check_parts(parts, each["rows"], folds, floor, line)
-            logarithmic = each.get("logarithmic", False)
+            floor = None if entry["floor"] is None else float(entry["floor"])
+            line = None if entry["line"] is None else (float(entry["line"][0]), float(entry["line"][1]))
+            _check_parts(parts, entry["rows"], folds, floor, line)
+            logarithmic = entry.get("logarithmic", False)
             if not isinstance(logarithmic, bool):
                 raise ValueError(f"logarithmic {logarithmic!r}")
-            found = HeldOut(str(each["name"]), **parts, floor=floor, line=line, logarithmic=logarithmic)  # type: ignore[arg-type]
-            if logarithmic and min(found.truth.min(initial=1.0), found.predicted.min(initial=1.0)) <= 0:
+            target = HeldOut(str(entry["name"]), **parts, floor=floor, line=line, logarithmic=logarithmic)  # type: ignore[arg-type]
+            if logarithmic and min(target.truth.min(initial=1.0), target.predicted.min(initial=1.0)) <= 0:
                 raise ValueError("a value of a logarithmic target is not positive")
-            targets.append(found)
+            targets.append(target)
         if not targets:
             raise ValueError("no targets")
-        return cls(kind, folds, str(about["source"]), tuple(targets), passes)
+        return cls(kind, folds, str(header["source"]), tuple(targets), passes)
 
 
 def _check_parts(

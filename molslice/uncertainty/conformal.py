@@ -111,11 +111,11 @@ def intervals(
     lower, upper = np.empty(rows), np.empty(rows)
     step = max(1, CELLS // len(scores))
     for start in range(0, rows, step):
-        part = slice(start, start + step)
-        centers = predictions[:, part][folds]
-        widths = scores[:, None] * scales[:, part][folds]
-        upper[part] = np.partition(centers + widths, rank - 1, axis=0)[rank - 1]
-        lower[part] = np.partition(centers - widths, len(scores) - rank, axis=0)[len(scores) - rank]
+        chunk = slice(start, start + step)
+        centers = predictions[:, chunk][folds]
+        widths = scores[:, None] * scales[:, chunk][folds]
+        upper[chunk] = np.partition(centers + widths, rank - 1, axis=0)[rank - 1]
+        lower[chunk] = np.partition(centers - widths, len(scores) - rank, axis=0)[len(scores) - rank]
     return lower, upper
 
 
@@ -146,18 +146,18 @@ def class_sets(
     Raises:
         MolsliceError: There are too few held-out rows of a class.
     """
-    found = np.zeros((np.shape(probabilities)[1], 2), bool)
+    sets = np.zeros((np.shape(probabilities)[1], 2), bool)
     for label in (0, 1):
-        own = labels == label
-        count = int(own.sum())
+        of_class = labels == label
+        count = int(of_class.sum())
         check_rows(count, level, f"class {label}{what and f' of {what}'}")
         # the lower the probability of the class, the stranger the row
-        scores = held_out[own] if label == 0 else -held_out[own]
+        scores = held_out[of_class] if label == 0 else -held_out[of_class]
         new = np.asarray(probabilities, np.float64) * (1.0 if label == 0 else -1.0)
         at_least = np.zeros(new.shape[1], np.int64)
         for fold in range(len(new)):
-            mine = np.sort(scores[folds[own] == fold])
-            at_least += len(mine) - np.searchsorted(mine, new[fold], side="left")
+            of_fold = np.sort(scores[folds[of_class] == fold])
+            at_least += len(of_fold) - np.searchsorted(of_fold, new[fold], side="left")
         # as strange as at least this many: the new score is at most the `quantile_rank`-th smallest
-        found[:, label] = at_least >= count - quantile_rank(count, level) + 1
-    return found
+        sets[:, label] = at_least >= count - quantile_rank(count, level) + 1
+    return sets

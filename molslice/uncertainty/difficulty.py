@@ -1,7 +1,7 @@
 """The expected error of a molecule, from indicators of how difficult it is.
 
 An indicator is a number that tends to grow with the error, such as the disagreement of learners or the
-distance from the training molecules. The errors are those of held-out rows. The expected error of a row is
+distance from the training molecules. The errors come from held-out rows. The expected error of a row is
 computed without its own error: it is fitted once for each fold, to the rows of the other folds.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["ErrorScale"]
 OFFSET = 0.1  # share of the mean that is added to an indicator, which may be zero, before the logarithm
 LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far outside of the training range
 RIDGE = 10.0  # rows by which slopes are drawn to zero
-RANGE = 10.0  # of the logarithm of the error around that of the mean
+RANGE = 10.0  # of the logarithm of the error around the mean error
 SMALLEST = 1e-9  # a spread below it is rounding
 LARGEST_LOGARITHM = 1e6  # of a sound scale; offsets are in the unit of the indicator and may be larger
 
@@ -72,17 +72,17 @@ class ErrorScale:
         names = tuple(logs)
         centers = tuple(float(values.mean()) for values in logs.values())
         spreads = tuple(float(values.std()) for values in logs.values())
-        found = cls(names, tuple(offsets[name] for name in names), centers, spreads, ())
-        columns = found._columns(indicators, (len(errors),))
+        unfitted = cls(names, tuple(offsets[name] for name in names), centers, spreads, ())
+        columns = unfitted._columns(indicators, (len(errors),))
         lines = [_fit_line(columns[folds != fold], errors[folds != fold]) for fold in range(folds.max() + 1)]
-        fitted = replace(found, lines=tuple(tuple(line.tolist()) for line in lines))
+        fitted = replace(unfitted, lines=tuple(tuple(line.tolist()) for line in lines))
         return fitted, fitted._expected(columns, np.array(lines)[folds])
 
     def expect(self, indicators: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the expected error of m rows by each of P models.
 
         Args:
-            indicators: Indicators of the rows for each model, float [P, m] each; more than those of `names`
+            indicators: Indicators of the rows for each model, float [P, m] each; more than `names`
                 may be given. P is a multiple of K; the first P / K models belong to the first fold.
 
         Returns:
@@ -162,6 +162,6 @@ def _fit_line(columns: np.ndarray, errors: np.ndarray) -> np.ndarray:
         return value, columns.T @ (1.0 - excess) + RIDGE * slopes
 
     bounds = [(-RANGE, RANGE), *[(0.0, RANGE)] * (len(start) - 1)]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    found[0] += np.log(mean)
-    return found
+    line = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    line[0] += np.log(mean)
+    return line

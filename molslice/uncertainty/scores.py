@@ -27,7 +27,7 @@ def coverage(truth: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Compute Spearman's correlation: that of the ranks, where tied values share their mean rank.
+    """Compute Spearman's rank correlation; tied values share their mean rank.
 
     Rows in which a value is not finite are left out.
 
@@ -88,6 +88,6 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
         return float("nan")
     chances, truth = np.asarray(probabilities)[known], np.asarray(labels)[known]
     order = np.argsort(chances, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    gaps = [len(part) * abs(float(chances[part].mean() - truth[part].mean())) for part in parts]
+    bins_of_rows = [rows for rows in np.array_split(order, bins) if len(rows)]
+    gaps = [len(rows) * abs(float(chances[rows].mean() - truth[rows].mean())) for rows in bins_of_rows]
     return float(sum(gaps) / len(order))

@@ -61,22 +61,22 @@ def rollout(
         raise MolsliceError(
             f"a rollout needs episodes and finite target returns, got {episodes} and {list(target_returns)}"
         )
-    name = environment or _environment_of(predictor)
+    name = environment or _openedof(predictor)
     start, results = time.perf_counter(), []
     with Progress("rollout", len(target_returns) * episodes, "episodes", shown=progress) as bar:
         for target in target_returns:
             returns, lengths = np.empty(episodes), np.empty(episodes)
             for first in range(0, episodes, AT_ONCE):
-                part = slice(first, min(first + AT_ONCE, episodes))
-                seeds = range(seed + part.start, seed + part.stop)
+                batch = slice(first, min(first + AT_ONCE, episodes))
+                seeds = range(seed + batch.start, seed + batch.stop)
                 made = [_make(name, predictor) for _ in seeds]
                 try:
-                    returns[part], lengths[part] = play(
+                    returns[batch], lengths[batch] = play(
                         predictor.model, made, target, seeds, predictor.device, bar.update
                     )
                 finally:
-                    for each in made:
-                        each.close()
+                    for opened in made:
+                        opened.close()
             results.append(_summary(name, target, returns, lengths))
     return {
         "environment": name,
@@ -176,7 +176,7 @@ class _Episodes:
         return before - len(going)
 
 
-def _environment_of(predictor: Predictor) -> str:
+def _openedof(predictor: Predictor) -> str:
     """Return the environment that the data of the model name, which must be registered.
 
     `module:Name-v0` makes Gymnasium import the module. The user may ask for that, a model may not.
@@ -208,7 +208,7 @@ def _make(name: str, predictor: Predictor) -> "gymnasium.Env[Any, Any]":
     for what, space, size in sizes:
         if not isinstance(space, gymnasium.spaces.Box) or space.shape != (size,):
             environment.close()
-            raise MolsliceError(f"{what} of {name} are {space}, but those of the model are {size} numbers")
+            raise MolsliceError(f"{what} of {name} are {space}, but the model takes {size} numbers")
     return environment
 
 

@@ -61,7 +61,7 @@ class ChunkLog:
         resume: Whether to continue with the chunks that are there.
 
     Raises:
-        MolsliceError: There are finished chunks and `resume` is false, they are those of another prediction,
+        MolsliceError: There are finished chunks and `resume` is false, they belong to another prediction,
             or another process is writing them.
     """
 
@@ -106,14 +106,14 @@ class ChunkLog:
         """
         values = np.ascontiguousarray(rows.values, "<f4")
         reasons = {row: reason for row, reason in enumerate(rows.errors) if reason is not None}
-        about = {
+        header = {
             "shape": values.shape,
             "smiles": smiles_checksum(smiles),
             "errors": reasons,
             "replaced": rows.replaced,
             **({"texts": rows.texts} if rows.texts else {}),
         }
-        content = json.dumps(about).encode() + b"\n" + values.tobytes()
+        content = json.dumps(header).encode() + b"\n" + values.tobytes()
         checked = len(content).to_bytes(LENGTH_BYTES) + content
         record = hashlib.sha256(checked).digest() + checked
         if self._file is None and not self._first:
@@ -140,13 +140,13 @@ class ChunkLog:
         if not self.folder.is_dir() or not set(os.listdir(self.folder)) - {LOCK, RECORDS}:
             return
         try:
-            found = read_json_object(self.folder / IDENTITY)
+            identity = read_json_object(self.folder / IDENTITY)
         except MolsliceError as error:
             raise MolsliceError(
                 f"{self.folder} is not the unfinished prediction of {self._target}: {error}; choose another "
                 "name for the output"
             ) from error
-        words = describe_difference(found, self.identity)
+        words = describe_difference(identity, self.identity)
         if words and self._resume:
             raise MolsliceError(
                 f"{self.folder} is an unfinished prediction with another {words}; delete it, or choose "
@@ -176,10 +176,10 @@ class ChunkLog:
             return None
         self._end = self._file.tell()
         line, _, data = content.partition(b"\n")
-        about = json.loads(line)
-        values = np.frombuffer(data, "<f4").reshape(about["shape"]).astype(np.float32)
-        errors = [about["errors"].get(str(row)) for row in range(len(values))]
-        return about["smiles"], TableRows(values, errors, about.get("texts", ()), about["replaced"])
+        header = json.loads(line)
+        values = np.frombuffer(data, "<f4").reshape(header["shape"]).astype(np.float32)
+        errors = [header["errors"].get(str(row)) for row in range(len(values))]
+        return header["smiles"], TableRows(values, errors, header.get("texts", ()), header["replaced"])
 
 
 def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

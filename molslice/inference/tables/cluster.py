@@ -59,7 +59,7 @@ class RayEngine:
     ) -> Generator[Computed, None, None]:
         """Predict the chunks of a table; with a delimiter, this is an `Engine` of `predict_table`.
 
-        The chunks are those of one process, so that the numbers are the same to the last digit.
+        The chunks equal the chunks of one process, so the numbers are the same to the last digit.
 
         Args:
             delimiter: As in `open_molecules`.
@@ -97,9 +97,9 @@ class RayEngine:
         """
         if not settings.get("resume"):
             left = (log_folder(target) for _, target in pairs if isinstance(target, Path))
-            if found := next((folder for folder in left if folder.exists()), None):
+            if unfinished := next((folder for folder in left if folder.exists()), None):
                 raise MolsliceError(
-                    f"{found} is an unfinished prediction; continue it with --resume, or delete it"
+                    f"{unfinished} is an unfinished prediction; continue it with --resume, or delete it"
                 )
         # a worker continues a file where a killed one was
         work = _FilePredictor(self._model, {**settings, "resume": True})

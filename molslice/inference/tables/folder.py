@@ -97,7 +97,7 @@ def predict_folder(
         The report of all files, with the columns and findings of the first, and the outputs.
 
     Raises:
-        MolsliceError: Two files would have the same output, the folder is that of a model or a store, outputs
+        MolsliceError: Two files would have the same output, the folder holds a model or a store, outputs
             in it are of another model, other options or another input, all outputs exist, or as in
             `predict_table`. Finished outputs stay.
     """
@@ -227,15 +227,15 @@ def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
         return {}
     try:
         with path.open() if isinstance(path, Url) else path.open("rb") as file:
-            found = json.loads(file.read(LONGEST))
-        inputs = found.setdefault(INPUTS, {})  # earlier versions have none
+            record = json.loads(file.read(LONGEST))
+        inputs = record.setdefault(INPUTS, {})  # earlier versions have none
         if any(type(state) not in (int, str) or "/" in name for name, state in inputs.items()):
             raise ValueError(f"invalid {INPUTS}")  # noqa: TRY301
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if needed:
             raise MolsliceError(f"cannot read {path}: {error}; {ADVICE}") from error
         return {}
-    return found
+    return record
 
 
 def _inside(folder: File, name: str) -> File:

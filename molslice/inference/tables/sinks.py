@@ -235,7 +235,7 @@ def _parquet_sink(
 
 
 def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
-    """Return the type of a column of the input if text can be converted to it, and else that of text."""
+    """Return the type of a column of the input if text can be converted to it, else text."""
     import pyarrow
 
     kind = pyarrow.string() if schema is None else schema.field(name).type
@@ -273,11 +273,11 @@ def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
     """Return an array of pyarrow; see `LONE`."""
     import pyarrow
 
-    found = list(texts)
+    cells = list(texts)
     try:
-        return pyarrow.array(found, pyarrow.string())
+        return pyarrow.array(cells, pyarrow.string())
     except UnicodeEncodeError:
-        return pyarrow.array([None if text is None else _escaped(text) for text in found], pyarrow.string())
+        return pyarrow.array([None if text is None else _escaped(text) for text in cells], pyarrow.string())
 
 
 def _is_null(cell: str, plain: bool) -> bool:

@@ -87,7 +87,7 @@ def write_store_table(
 
 
 def _free(name: str, targets: Sequence[str]) -> str:
-    """Return the name of a column that is not that of a target."""
+    """Return a column name that no target has."""
     while name in targets:
         name += "_of_molecule"
     return name
@@ -102,14 +102,14 @@ def _rebuilt(molecules: Sequence[MoleculeArrays]) -> list[tuple[str, str | None]
     """Return the SMILES of each molecule and what it does not reproduce; both empty without atoms."""
     from molslice.chem.rebuild import ChemError, rebuild  # needs rdkit
 
-    found: list[tuple[str, str | None]] = []
+    lines: list[tuple[str, str | None]] = []
     for molecule in molecules:
         if not len(molecule.atoms):
-            found.append(("", None))
+            lines.append(("", None))
             continue
         try:
             rebuilt = rebuild(molecule)
-            found.append((rebuilt.smiles, rebuilt.lost))
+            lines.append((rebuilt.smiles, rebuilt.lost))
         except ChemError as error:
-            found.append(("", str(error)))
-    return found
+            lines.append(("", str(error)))
+    return lines

@@ -46,9 +46,9 @@ def predict_submission(
         data.check_version(dataset)
     wanted = {split: rows for (version, split), (_, rows) in SUBMISSIONS.items() if version == data.version}
     for split, rows in wanted.items():
-        found = len(data.rows(split))
-        if found != rows:  # checked before hours of prediction
-            raise MolsliceError(f"split {split!r} of {data.source} has {found} rows, OGB's has {rows}")
+        count = len(data.rows(split))
+        if count != rows:  # checked before hours of prediction
+            raise MolsliceError(f"split {split!r} of {data.source} has {count} rows, OGB's has {rows}")
     paths = []
     for split in wanted:
         values = predictor.predict_dataset(data, data.rows(split), progress=progress).values[:, 0]

@@ -111,7 +111,7 @@ def predict_table(
         delimiter: The character between the cells of `source`; None finds it.
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
             targets.
-        endings: The allowed endings of `target`, of those of `open_sink`.
+        endings: The allowed endings of `target`, some of `ENDINGS`.
         workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
             input is large (see `default_workers`).
         resume: Whether to continue an interrupted prediction, if there is one.
@@ -158,7 +158,7 @@ def predict_table(
             raise
         except _RefusedRowError as error:
             if log is not None:
-                log.discard()  # its rows are not those of the corrected input
+                log.discard()  # the corrected input has other rows
             raise MolsliceError(f"{error}; {target} is not written") from error
         except MolsliceError as error:
             done = f" although {report.rows} rows were predicted" if report.rows else ""
@@ -323,7 +323,7 @@ def _in_this_program(
     """Repeat the finished chunks of a table, and predict the others with worker processes.
 
     Raises:
-        MolsliceError: The rows are not those of the finished chunks.
+        MolsliceError: The rows differ from the finished chunks.
     """
     if workers is None:
         workers = default_workers(predictor.device, table.size // ROW_BYTES)
@@ -368,8 +368,8 @@ def check_target(target: File, endings: Sequence[str]) -> None:
     """Check the name of a table to write before anything is computed.
 
     Raises:
-        MolsliceError: The ending is not one of `endings`, the folder does not exist, or the name is that of
-            something else than a file.
+        MolsliceError: The ending is not one of `endings`, the folder does not exist, or the name
+            belongs to something other than a file.
     """
     if target == STDOUT:
         return

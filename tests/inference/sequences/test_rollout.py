@@ -205,7 +205,7 @@ def test_the_command(run_folder, capsys):
     [
         (["--env", "None-v0"], "cannot make the environment 'None-v0'"),
         (["--env", "no_such_package:None-v0"], "cannot make the environment"),
-        (["--env", "CartPole-v1"], "states of CartPole-v1 are Box.* those of the model are 2 numbers"),
+        (["--env", "CartPole-v1"], "states of CartPole-v1 are Box.* but the model takes 2 numbers"),
         (["--env", "MountainCar-v0"], "actions of MountainCar-v0 are Discrete"),
     ],
 )
