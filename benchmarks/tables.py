@@ -1,6 +1,7 @@
-"""Parts of the generated tables: result files, Markdown, and means with their spread."""
+"""Helpers of the generated tables: result files, Markdown, and means with their spread."""
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from molslice.bench.result import BenchResult
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
+
+Entry = Mapping[str, Any]
+Column = str | Callable[[Any], str]
 
 
 def load(name: str) -> dict[str, Any]:
@@ -24,30 +28,57 @@ def crossing_texts(sequences: dict[str, Any], baseline: str = "softmax") -> dict
     return texts
 
 
-def cell(values: dict[str, Any]) -> str:
-    """Return mean and standard deviation over seeds as text."""
-    mean = values.get("mean", values.get("mae_mean"))
-    spread = values.get("sd", values.get("mae_sd"))
-    return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
-
-
-def markdown(header: list[str], rows: list[list[str]]) -> str:
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table with the first column aligned left and all others aligned right."""
     lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def left_aligned(header: list[str], rows: list[list[str]]) -> str:
+def left_aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table with all columns aligned left."""
     return markdown(header, rows).replace("---:", ":---")
 
 
-def percent(values: dict[str, Any]) -> str:
-    """Return the mean and, for several seeds, the standard deviation, in percent."""
-    spread = f" ± {100 * values['sd']:.1f}" if values["sd"] is not None else ""
-    return f"{100 * values['mean']:.1f}{spread}"
+def grid(entries: Iterable[Any], columns: Mapping[str, Column]) -> str:
+    """Return a Markdown table with one row for each entry of a result.
+
+    Args:
+        entries: The entries.
+        columns: For each title, the format string or the function that makes the cell of an entry.
+    """
+
+    def make(column: Column, entry: Any) -> str:  # noqa: ANN401
+        return column.format_map(entry) if isinstance(column, str) else column(entry)
+
+    return markdown(
+        list(columns), [[make(column, entry) for column in columns.values()] for entry in entries]
+    )
 
 
-def perplexity(values: dict[str, Any]) -> str:
-    """Return mean and standard deviation over seeds as text."""
-    return f"{values['mean']:.1f}" + (f" ± {values['sd']:.1f}" if values["sd"] else "")
+def mean_and_sd(values: Entry, digits: int, scale: float = 1.0) -> str:
+    """Return a mean and, for several seeds, the standard deviation over them."""
+    numbers = [scale * number for number in (values["mean"], values["sd"]) if number is not None]
+    return " ± ".join(f"{number:.{digits}f}" for number in numbers)
+
+
+def cell(values: Entry | None) -> str:
+    """Return mean and standard deviation with three digits, without a deviation of zero; `-` for None."""
+    return "-" if values is None else mean_and_sd({"mean": values["mean"], "sd": values.get("sd") or None}, 3)
+
+
+def percent(values: Entry) -> str:
+    """Return mean and standard deviation in percent."""
+    return mean_and_sd(values, 1, 100)
+
+
+def decimal(value: float | None) -> str:
+    """Return a number with one decimal; empty for None."""
+    return "" if value is None else f"{value:.1f}"
+
+
+def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """Return the entries by key, in the order of their first appearance."""
+    groups: dict[Any, list[Any]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return groups

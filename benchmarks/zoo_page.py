@@ -8,24 +8,21 @@ operations from one call of each attention, and speed and memory from the record
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import yaml
-from tables import crossing_texts, left_aligned, load, markdown
+from tables import COSTS, ROOT, crossing_texts, left_aligned, load, markdown
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.attention.base import Traits
 from molslice.testing.traits import count_cost
 from molslice.types import AttentionSpec, TokenContext
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "attentions"
 PAGE, DETAILS, FORMULAS = (FOLDER / name for name in ("index.md", "details.md", "formulas.yaml"))
 DIM, HEADS, TOKENS = 256, 8, 1024
-COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
 EXPECTED = {"linear": 1.0, "log_linear": 1.0, "n_sqrt_n": 1.5, "quadratic": 2.0}  # exponents of N
 LENGTHS = (1024, 4096, 16384)
 COUNTED_LENGTHS = (512, 1024, 2048)

@@ -5,7 +5,7 @@ instructions, 5 to 10 times as fast. Value and token are therefore packed into o
 value, made monotone, in the upper half and the token in the lower. All keys differ, so the sort is stable.
 The sorted integers contain the sorted values and their tokens, without a gather. A value of 16 bits needs an
 integer of 32, one of 32 bits needs 64 (32 bits do not hold a float32 and a token, and dropping bits of the
-value would change the order). `benchmarks/sort_methods.py` compares this with other methods.
+value would change the order). `benchmarks/results/sort_methods.json` compares this with other methods.
 
 All functions take columns [B, G, C, N] in any memory layout: N tokens, G times C columns. A block is copied
 so that N is contiguous, processed, and copied back. Blocks are distributed over as many threads as torch
