@@ -18,7 +18,6 @@ the recorded JSON.
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import record
+from record import ROOT, make_parser, median_and_range, record, take_turns
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.bench.bubbles import draw_bubbles
@@ -37,7 +36,6 @@ from molslice.bench.run import run_bench
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionSpec, PairBiasMode, TokenContext
 
-ROOT = Path(__file__).resolve().parents[1]
 LENGTHS, LONG = "256,1024,4096", "16384"
 # (label, attention, pair bias mode, whether softmax(S + E) is precomputed, as in the encoder)
 LAYERS: tuple[tuple[str, str, PairBiasMode, bool], ...] = (
@@ -78,14 +76,9 @@ def measure_layers(rounds: int, seconds: float, **sizes: int) -> dict[str, Any]:
     for label, step in steps.items():
         time_steps(step, 3)
         counts[label] = max(1, round(seconds / time_steps(step, 3)))
-    found: dict[str, list[float]] = {label: [] for label in steps}
-    for _ in range(rounds):
-        for label, step in steps.items():
-            found[label].append(1000 * time_steps(step, counts[label]))
-    return {
-        label: {"median": statistics.median(values), "min": min(values), "max": max(values)}
-        for label, values in found.items()
-    }
+    calls = {label: partial(time_steps, step, counts[label]) for label, step in steps.items()}
+    times = take_turns(calls, rounds)
+    return {label: median_and_range([1000 * second for second in values]) for label, values in times.items()}
 
 
 def time_steps(step: Callable[[], None], count: int) -> float:
@@ -139,9 +132,7 @@ def draw(result: BenchResult, options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure sequences and molecules, and record the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--attention", default=ALL)
     parser.add_argument("--lengths", default=LENGTHS)
     parser.add_argument("--long", default=LONG)
@@ -157,7 +148,6 @@ def main() -> None:
     parser.add_argument("--budget-gb", type=float)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "attention_speed")
     parser.add_argument("--name", default="attention_speed")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
     options = parser.parse_args()
     if options.draw:

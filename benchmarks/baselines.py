@@ -21,7 +21,7 @@ import torch
 from joblib import Parallel, delayed
 from rdkit import rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
-from record import ROOT, record
+from record import ROOT, make_parser, record
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
@@ -216,9 +216,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "gap_xtb")
     parser.add_argument("--valid", type=Path, help="CSV file with the validation rows, if --data is one")
     parser.add_argument("--test", type=Path, help="CSV file with the test rows, if --data is one")
@@ -228,7 +226,6 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--name", default="baselines_gap_xtb", help="name of the result file")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     return parser.parse_args(argv)
 
 

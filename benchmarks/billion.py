@@ -8,7 +8,6 @@ time that Ray itself takes for each part is measured on a cluster of this machin
 Writes `benchmarks/results/billion.json`. Then `python benchmarks/result_tables.py --write` updates the guide.
 """
 
-import argparse
 import pickle
 import shutil
 import statistics
@@ -17,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from record import record
+from prepare import read_smiles, write_smiles
+from record import ROOT, child_seconds, make_parser, record, take_turns
 
 from molslice.data.molecules import prepare
 from molslice.data.molecules.packed import PackedMolecules
@@ -35,7 +36,6 @@ from molslice.inference.load import load_model
 from molslice.inference.predictions import TableRows
 from molslice.inference.tables.table import predict_table
 
-ROOT = Path(__file__).resolve().parents[1]
 MODEL = "gap-xtb"
 COPIES = 10  # of the results, so that collecting them takes long enough to be measured
 BLOCKS, BLOCK_BYTES = 400, 900_000  # of the measurement of Ray
@@ -126,20 +126,18 @@ def measure(file: Path, rows: int, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        with open_molecules([file]) as table:
-            texts = next(table.chunks(rows, [table.smiles_column]))[table.smiles_column]
-        (scratch / "rows.smi").write_text("".join(f"{text}\n" for text in texts))
-        parts = Parts(scratch / "rows.smi", scratch)
-        times: dict[str, list[float]] = {name: [] for name in NAMES}
-        for _ in range(rounds):
-            for name, found in times.items():
-                parts.seconds = 0.0
-                start = time.process_time()
-                getattr(parts, name)()
-                found.append((parts.seconds or time.process_time() - start) / parts.rows * 1e6)
+        parts = Parts(write_smiles(scratch / "rows.smi", read_smiles(file, rows)), scratch)
+
+        def microseconds(name: str) -> float:
+            parts.seconds = 0.0
+            start = time.process_time()
+            getattr(parts, name)()
+            return (parts.seconds or time.process_time() - start) / parts.rows * 1e6
+
+        times = take_turns({name: partial(microseconds, name) for name in NAMES}, rounds)
         parts.bytes["smiles"] = (scratch / "rows.smi").stat().st_size / parts.rows
         return {
-            "microseconds": {name: statistics.median(found) for name, found in times.items()},
+            "microseconds": {name: statistics.median(values) for name, values in times.items()},
             "bytes": parts.bytes,
             "chunk_rows": {"predict": parts.model.chunk_rows, "prepare": prepare.CHUNK_ROWS},
             "worker_start_seconds": statistics.median(_start_seconds() for _ in range(3)),
@@ -149,12 +147,9 @@ def measure(file: Path, rows: int, rounds: int) -> dict[str, Any]:
 
 def _start_seconds() -> float:
     """Return the processor time of a new process until it has predicted one molecule."""
-    import resource
-
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = child_seconds()
     subprocess.run([sys.executable, "-c", START], check=True, cwd=ROOT)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return child_seconds() - before
 
 
 class _Blocks:
@@ -179,13 +174,10 @@ def _ray_milliseconds() -> float:
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("file", type=Path, help="SMILES on each line")
     parser.add_argument("--rows", type=int, default=4000, help="default: 4000")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     args = parser.parse_args()
     about = {
         "question": "processor time and bytes of each part of predict and prepare on a cluster",

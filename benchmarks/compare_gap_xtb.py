@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from record import record, spread
+from record import ROOT, make_parser, record, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.config.entries import folder_name, parse_entries
@@ -31,7 +31,6 @@ from molslice.training.comparison import Comparison, Result
 from molslice.training.figure import draw_comparison
 from molslice.training.run import train
 
-ROOT = Path(__file__).resolve().parents[1]
 SLICE_SORT = [
     f"slice_sort:form={form}:placement={placement}"
     for form in ("sort_of_mix", "mix_plus_sort")
@@ -97,9 +96,7 @@ def draw(runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Train and evaluate all entries, then write the JSON and the plots."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--config", default=str(ROOT / "configs" / "molecule" / "gap_xtb.yaml"))
     parser.add_argument("--entries", default=ENTRIES)
     parser.add_argument("--steps", type=int, default=4500)
@@ -107,7 +104,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
     parser.add_argument("--name", default="compare_gap_xtb")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
     options = parser.parse_args()
     if options.draw:

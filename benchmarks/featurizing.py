@@ -18,24 +18,24 @@ Writes `benchmarks/results/featurizing.json`.
 Source: Ying et al., arXiv 2106.05234, and their published code for the last function.
 """
 
-import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from prepare import read_smiles
 from rdkit import Chem, rdBase
-from record import record
+from record import make_parser, median_ratio, record, take_turns
 
 from molslice.chem.featurize import HARD_MAX_ATOMS, many_molecule_arrays, molecule_arrays
 from molslice.chem.smiles import ChemError, parse_smiles
 from molslice.data.molecules.leaderboard import import_ogb
-from molslice.data.molecules.tables import open_molecules
 from molslice.files.cache import file_checksum
 
-ROOT = Path(__file__).resolve().parents[1]
 UNREACHABLE, MAX_HOPS = 510, 5
 CHUNK = 2_000
 
@@ -143,20 +143,15 @@ FUNCTIONS: dict[str, Callable[[Sequence[str]], None]] = {
 
 def read_rows(path: Path, rows: int, max_atoms: int) -> list[str]:
     """Return SMILES at equal distances in a file, without those that cannot be read or are larger."""
-    with open_molecules([path]) as table:
-        smiles = [
-            text
-            for chunk in table.chunks(10_000, [table.smiles_column])
-            for text in chunk[table.smiles_column]
-        ]
-    found = []
+    smiles = read_smiles(path, sys.maxsize)
+    readable = []
     for text in smiles[:: max(1, len(smiles) // rows)]:
         try:
             parse_smiles(text, max_atoms)
         except ChemError:
             continue
-        found.append(text)
-    return found[:rows]
+        readable.append(text)
+    return readable[:rows]
 
 
 def measure(smiles: Sequence[str], rounds: int, slow_rows: int) -> list[dict[str, Any]]:
@@ -166,38 +161,34 @@ def measure(smiles: Sequence[str], rounds: int, slow_rows: int) -> list[dict[str
         For each function: microseconds of processor time for each molecule, and its ratios to `rdkit` and to
         `molslice`, all medians over the rounds.
     """
-    times: dict[str, list[float]] = {name: [] for name in FUNCTIONS}
-    for part in range(rounds + 1):  # the first round warms up
-        for name, function in FUNCTIONS.items():
-            rows = smiles[:slow_rows] if name == "graphormer" else smiles
-            start = time.process_time()
-            function(rows)
-            if part:
-                times[name].append((time.process_time() - start) / len(rows) * 1e6)
+
+    def microseconds(name: str) -> float:
+        rows = smiles[:slow_rows] if name == "graphormer" else smiles
+        start = time.process_time()
+        FUNCTIONS[name](rows)
+        return (time.process_time() - start) / len(rows) * 1e6
+
+    times = take_turns({name: partial(microseconds, name) for name in FUNCTIONS}, rounds + 1)
+    times = {name: values[1:] for name, values in times.items()}  # the first round warms up
     return [
         {
             "name": name,
-            "microseconds": statistics.median(own),
-            **{
-                f"ratio_to_{other}": statistics.median(a / b for a, b in zip(own, times[other], strict=True))
-                for other in ("rdkit", "molslice")
-            },
+            "microseconds": statistics.median(values),
+            "ratio_to_rdkit": median_ratio(values, times["rdkit"]),
+            "ratio_to_molslice": median_ratio(values, times["molslice"]),
         }
-        for name, own in times.items()
+        for name, values in times.items()
     ]
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("file", type=Path, help="a table of molecules in any format")
     parser.add_argument("--rows", type=int, default=4_000)
     parser.add_argument("--slow-rows", type=int, default=200, help="rows of the slowest function")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--max-atoms", type=int, default=HARD_MAX_ATOMS)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     smiles = read_rows(options.file, options.rows, options.max_atoms)
     atoms = [molecule_arrays(text).atoms.shape[0] for text in smiles]

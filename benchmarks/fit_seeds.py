@@ -21,14 +21,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from record import record
+from record import make_parser, record
 
 from molslice.fitting import folds as fit_folds
 from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.tasks.metrics import mean_absolute_error, roc_auc
 
-ROOT = Path(__file__).resolve().parents[1]
 LEVEL = 0.9
 
 
@@ -108,14 +107,11 @@ def measure(entry: str, divisions: int, options: argparse.Namespace) -> dict[str
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("entries", nargs="+", metavar="FILE:TARGET")
     parser.add_argument("--known", type=int, default=400)
     parser.add_argument("--new", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     rows = []
     for entry in options.entries:

@@ -15,15 +15,13 @@ Writes `benchmarks/results/NAME.json`. `--device cpu --small` only checks that t
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
-from record import record
+from record import make_parser, median_and_range, record, take_turns
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -36,7 +34,6 @@ from molslice.ops.mixed_sort import mix_and_sort
 from molslice.ops.sorting import sorted_columns
 from molslice.types import AttentionSpec, TokenContext
 
-ROOT = Path(__file__).resolve().parents[1]
 CHANNELS = 64  # per head, on sequences
 LENGTHS = (256, 1024, 4096, 16384)
 Step = Callable[[], object]
@@ -122,12 +119,14 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
 
     by_token = value.transpose(1, 2)
     mixed = backward_of(lambda: mix_and_sort(by_token, weights, mask)[0], [value, weights])
-    return {
+    steps = {
         "mix and sort": mixed,
         "mix and sort, torch form": without_kernels(mixed),
-        "attention with bias": backward_of(attend_by_kernel, [query, key, value, bias]),
         "scaled_dot_product_attention with bias": backward_of(attend, [query, key, value, bias]),
     }
+    if options.device == "cuda":  # the kernel has no other form
+        steps["attention with bias"] = backward_of(attend_by_kernel, [query, key, value, bias])
+    return steps
 
 
 def milliseconds(step: Step, device: str, repeats: int) -> float:
@@ -150,14 +149,10 @@ def measure(steps: dict[str, Step], options: argparse.Namespace) -> dict[str, di
     """Return median, minimum and maximum time of each step. In each round the steps take turns."""
     for step in steps.values():
         milliseconds(step, options.device, 3)
-    found: dict[str, list[float]] = {label: [] for label in steps}
-    for _ in range(options.rounds):
-        for label, step in steps.items():
-            found[label].append(milliseconds(step, options.device, options.repeats))
-    return {
-        label: {"median": statistics.median(each), "min": min(each), "max": max(each)}
-        for label, each in found.items()
+    calls = {
+        label: partial(milliseconds, step, options.device, options.repeats) for label, step in steps.items()
     }
+    return {label: median_and_range(values) for label, values in take_turns(calls, options.rounds).items()}
 
 
 def check_kernels(options: argparse.Namespace) -> None:
@@ -176,9 +171,7 @@ def check_kernels(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--width", type=int, default=1024)
@@ -187,7 +180,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="small sizes, to check that the program runs")
     parser.add_argument("--name", default="gpu_kernels")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     options.dtype = getattr(torch, options.dtype)
     if options.small:
@@ -207,16 +199,7 @@ def main() -> None:
         for label, found in row["ms"].items():
             print(f"{size:18} {label:40} {found['median']:9.3f} ms, {found['median'] / base:.2f} x")
     payload: dict[str, Any] = {"dtype": str(options.dtype)[6:], "device": options.device, "rows": rows}
-    payload["triton"] = find_triton()
     print("wrote", record(options.name, payload, options.out))
-
-
-def find_triton() -> str | None:
-    """Return the version of Triton, or None if it is not installed."""
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

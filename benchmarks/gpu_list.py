@@ -3,8 +3,8 @@
     molslice prepare data/gap_xtb/raw/data.csv.gz --target homolumogap --out runs/gpu_list/gap
     python benchmarks/gpu_list.py --store runs/gpu_list/gap --minutes 12
 
-1. Checks: the kernels of paths and of the pair bias against float64, and the losses of captured steps
-   against those of the same steps without a graph, which are computed twice.
+1. A check: the losses of captured steps against the losses of the same steps without a graph, which are
+   computed twice. `pytest -m gpu` checks the kernels.
 2. Molecules per second of real training steps, in bfloat16 with batches of 1,024 molecules, in these forms:
 
     collated    batches of any shape, collated in a thread of the host with 4 CPU threads
@@ -13,7 +13,7 @@
     compiled    the same, with compiled layers
     weights     captured, with `trainer.precision: bf16-weights` and the kernels between products
 
-3. The kernels of a step in the form `weights`, and the form `collated` with other numbers of threads.
+3. The kernels of a step in the form `weights`.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
 limit. Writes `gpu_list.json` after each step. Steps in this file, or in that of `--earlier`, are not
@@ -36,8 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import describe_hardware, find_commit, list_versions, write_json
-from torch.nn import functional as F
+from record import describe_hardware, find_commit, list_versions, make_parser, write_json
 from torch.profiler import ProfilerActivity, profile
 
 from molslice.bench.training.clock import StepClock
@@ -45,13 +44,10 @@ from molslice.bench.training.plan import plan_entries
 from molslice.bench.training.run import find_peak
 from molslice.bench.training.worker import Training, flops_per_token
 from molslice.data.molecules.store import MoleculeStore
-from molslice.ops import kernels, path_bias, path_codes
 from molslice.training.batches import StepBatch
 from molslice.training.fabric import quiet_lightning
 from molslice.training.step_graphs import StepGraphs
-from molslice.types import PathCodes
 
-ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_list"
 FORMS = ("collated", "eager", "captured", "compiled", "weights")
 SETTINGS = {
@@ -88,13 +84,10 @@ class Step:
 
 def main() -> None:
     """Run the list, or compute the steps for the program that runs it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--store", type=Path, required=True, help="prepared molecules")
     parser.add_argument("--pcqm4m", type=Path, help="molecules with the lengths of PCQM4M, for more rates")
     parser.add_argument("--minutes", type=float, default=12.0, help="limit of the whole list")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--earlier", type=Path, help="file of an earlier run")
     parser.add_argument("--model", default="base", help="preset of the first models")
     parser.add_argument("--second-model", default="small", help="preset of the last models")
@@ -126,7 +119,7 @@ def run_list(options: argparse.Namespace) -> None:
         if results.get(step.name, {}).get("outcome") != "ok" and step.name.startswith(prefixes or "")
     }
     while waiting and time.monotonic() < end - SHORTEST:
-        for name, result in converse(waiting, results, end):
+        for name, result in converse(waiting, end):
             waiting.pop(name)
             results[name] = result
             write_json(file, {"name": NAME, **about, "steps": results})
@@ -134,22 +127,19 @@ def run_list(options: argparse.Namespace) -> None:
     print("not run:", ", ".join(waiting) or "nothing", flush=True)
 
 
-def converse(
-    waiting: dict[str, int], results: dict[str, Numbers], end: float
-) -> Iterator[tuple[str, Numbers]]:
+def converse(waiting: dict[str, int], end: float) -> Iterator[tuple[str, Numbers]]:
     """Start a program, send it the waiting steps one by one, and yield their results until one fails."""
     program = subprocess.Popen(
         [sys.executable, __file__, *sys.argv[1:], "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert program.stdin is not None
     assert program.stdout is not None
-    refused = [name for name, one in results.items() if name.startswith("check") and one["outcome"] != "ok"]
     try:
         for name, seconds in list(waiting.items()):
             left = min(seconds, end - time.monotonic())
             if left < SHORTEST:
                 return
-            program.stdin.write(f"{json.dumps({'name': name, 'failed': refused})}\n".encode())
+            program.stdin.write(f"{name}\n".encode())
             program.stdin.flush()
             timer = threading.Timer(left, program.kill)
             timer.start()
@@ -159,8 +149,6 @@ def converse(
                 yield name, {"outcome": "failed", "reason": f"no result; its limit was {left:.0f} s"}
                 return
             result = json.loads(answer)
-            if name.startswith("check") and result["outcome"] != "ok":
-                refused.append(name)
             yield name, result
             if result["outcome"] != "ok":
                 return  # a failed kernel can break the later ones of its program
@@ -177,26 +165,17 @@ def compute(options: argparse.Namespace) -> None:
     os.dup2(2, 1)  # what libraries and their programs print is not an answer
     with quiet_lightning():
         for line in sys.stdin:
-            request = json.loads(line)
-            leave_out_kernels(request["failed"])
+            name = line.strip()
             start = time.perf_counter()
             result: Numbers
             try:
-                result = {"outcome": "ok", **steps[request["name"]].run()}
+                result = {"outcome": "ok", **steps[name].run()}
             except Exception as error:  # noqa: BLE001 - the list goes on
                 reason = f"{type(error).__name__}: {error}"
                 result = {"outcome": "failed", "reason": reason[:2000]}
             result["total_seconds"] = round(time.perf_counter() - start, 1)
             free_memory()
             print(json.dumps(result), file=answers, flush=True)
-
-
-def leave_out_kernels(failed: list[str]) -> None:
-    """Use torch instead of the kernels whose checks have failed."""
-    if "check path codes" in failed:
-        path_codes._TRITON = None
-    if "check path bias" in failed:
-        path_bias._TRITON = None
 
 
 def free_memory() -> None:
@@ -223,12 +202,6 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             if store is not None
         ]
 
-    def threads(number: int) -> Step:
-        name = f"{first} softmax collated {number} threads"
-        return Step(
-            name, RATE_SECONDS, lambda: measure(first, "softmax", "collated", options, options.store, number)
-        )
-
     def profiles(model: str, attention: str) -> Step:
         store = options.pcqm4m or options.store
         return Step(
@@ -237,31 +210,31 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             lambda: profile_kernels(model, attention, options, store),
         )
 
-    checks = [
-        Step("check path codes", CHECK_SECONDS, lambda: check_codes(options)),
-        Step("check path bias", CHECK_SECONDS, lambda: check_bias(options)),
-        Step("check losses softmax", CHECK_SECONDS, lambda: check_losses("softmax", options)),
-    ]
+    def losses(attention: str) -> Step:
+        name = f"check losses {attention}"
+        return Step(name, CHECK_SECONDS, lambda: check_losses(attention, options))
+
     if options.small:
-        return [*checks, *rates(first, "softmax", "collated", "eager", "captured", "weights")]
+        return [losses("softmax"), *rates(first, "softmax", "collated", "eager", "captured", "weights")]
     return [
-        *checks,
-        *rates(first, "softmax", "weights", pcqm4m=True),
-        *rates(first, "slice_sort", "weights", pcqm4m=True),
-        *rates(first, "flow", "weights", pcqm4m=True),
-        *rates(first, "singular", "weights", pcqm4m=True),
-        *rates(second, "softmax", "weights", pcqm4m=True),
-        *rates(second, "slice_sort", "weights", pcqm4m=True),
+        losses("softmax"),
+        *(
+            step
+            for model, attention in (
+                *((first, attention) for attention in ("softmax", "slice_sort", "flow", "singular")),
+                *((second, attention) for attention in ("softmax", "slice_sort")),
+            )
+            for step in rates(model, attention, "weights", pcqm4m=True)
+        ),
         *rates(first, "softmax", "weights", "collated", "captured"),
         *rates(first, "slice_sort", "weights", "collated"),
         *rates(first, "softmax", "compiled"),
         profiles(first, "softmax"),
         profiles(first, "slice_sort"),
         profiles(second, "softmax"),
-        *(threads(number) for number in (1, 2, 8, 16)),
         *rates(first, "slice_sort", "captured", "compiled"),
         *rates(first, "softmax", "eager"),
-        Step("check losses slice_sort", CHECK_SECONDS, lambda: check_losses("slice_sort", options)),
+        losses("slice_sort"),
         profiles(first, "flow"),
         profiles(first, "singular"),
         *rates(first, "flow", "compiled"),
@@ -300,10 +273,8 @@ def measure(
     form: str,
     options: argparse.Namespace,
     store: Path,
-    threads: int = THREADS,
 ) -> Numbers:
     """Measure the rate of training steps."""
-    torch.set_num_threads(threads)
     training = build(model, attention, form, options, store)
     clock, steps = StepClock(training.device), 3 if options.small else TIMED_STEPS
     molecules = tokens = 0
@@ -329,7 +300,6 @@ def measure(
     rate = flops / seconds
     top = find_peak(torch.cuda.get_device_name(), "bf16") if options.device == "cuda" else None
     graphs = training.stepper.graphs
-    torch.set_num_threads(THREADS)
     return {
         "molecules_per_second": molecules / seconds,
         "step_ms": 1000 * seconds / steps,
@@ -344,7 +314,7 @@ def measure(
         "peak_gigabytes": None if peak is None else peak / 1e9,
         "warm_up_seconds": warm_up_seconds,
         "steps": steps,
-        "threads": threads,
+        "threads": THREADS,
         "shapes": len(getattr(training.batches.order, "shapes", ())),
         "captured_shapes": None if graphs is None else graphs.num_captured,
         "obstacles": None if graphs is None else sorted(graphs.obstacles),
@@ -373,99 +343,6 @@ def padded(batch: Any) -> int:  # noqa: ANN401
         return len(one.batch) * one.batch.width
     molecules, atoms = one.batch.atom_mask.shape
     return molecules * (atoms + 1)
-
-
-def check_codes(options: argparse.Namespace) -> Numbers:
-    """Compare the kernel of paths with the torch form on batches of molecules and on random graphs."""
-    differences = 0
-    batches = list(adjacencies(options))
-    for adjacency in batches:
-        codes = path_codes.path_codes(adjacency)
-        with kernels.torch_forms():
-            expected = path_codes.path_codes(adjacency)
-        for one, other in zip(
-            (codes.distance, codes.bonds), (expected.distance, expected.bonds), strict=True
-        ):
-            differences += int((one != other).sum())
-    result: Numbers = {"batches": len(batches), "differing_pairs": differences}
-    if options.device == "cuda" and path_codes._TRITON is not None:
-        result["ms"] = {
-            str(list(adjacency.shape)): timed(lambda one=adjacency: path_codes.path_codes(one))
-            for adjacency in batches[:2]
-        }
-    if differences:
-        raise ArithmeticError(str(result))
-    return result
-
-
-def adjacencies(options: argparse.Namespace) -> Iterator[torch.Tensor]:
-    """Yield the adjacencies of two batches of molecules and of random graphs."""
-    training = build("slim", "softmax", "eager", options)
-    assert training.stepper.rows is not None
-    with closing(training.stream()) as stream:
-        for _ in range(2):
-            (one,) = next(stream).micro_batches
-            batch: Any = training.stepper.rows.gather(one.batch.to(training.device))
-            yield batch.adjacency
-    generator = torch.Generator().manual_seed(0)
-    for atoms in (1, 2, 15, 16, 17, 32, 33, 63, 64):
-        codes = torch.randint(1, 62, (64, atoms, atoms), generator=generator)
-        keep = torch.rand(codes.shape, generator=generator) < 2.0 / atoms
-        keep |= (
-            torch.diag_embed(torch.ones(atoms - 1, dtype=torch.bool), 1)
-            & (torch.arange(64) % 2 == 0)[:, None, None]
-        )
-        upper = (codes * keep).triu(1)
-        yield (upper + upper.transpose(1, 2)).to(torch.uint8).to(training.device)
-
-
-def check_bias(options: argparse.Namespace) -> Numbers:
-    """Compare the kernels of the pair bias with float64, in values and gradients."""
-    result: Numbers = {"largest_error": 0.0}
-    for heads in (8, 32):
-        for adjacency in adjacencies(options):
-            codes = path_codes.path_codes(adjacency)
-            spatial = torch.randn(53, heads, device=adjacency.device)
-            hops = F.pad(torch.randn(5, 61, heads, device=adjacency.device), (0, 0, 1, 2))
-            leaves = [spatial.requires_grad_(), hops.requires_grad_()]
-            found = path_bias.path_bias(codes, *leaves)
-            weight = torch.randn_like(found)
-            gradients = torch.autograd.grad((found * weight).sum(), leaves)
-            wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-            on_host = PathCodes(codes.distance, codes.bonds, codes.degree)
-            with kernels.torch_forms():
-                expected = path_bias.path_bias(on_host, *wide)
-            reference = torch.autograd.grad((expected * weight.double()).sum(), wide)
-            pairs = [(found, expected), (gradients[0], reference[0])]
-            pairs.append((gradients[1][:, 1:], reference[1][:, 1:]))
-            for one, other in pairs:
-                difference = (one.double() - other).detach().abs().max()
-                error = float(difference / other.detach().abs().max().clamp(min=1.0))
-                result["largest_error"] = max(result["largest_error"], error)
-            if heads == 32 and adjacency.shape[0] > 64 and options.device == "cuda":  # noqa: PLR2004
-                out = torch.randn_like(found)
-                result["forward_ms"] = timed(lambda c=codes, p=leaves: path_bias.path_bias(c, *p))
-                graph = path_bias.path_bias(codes, *leaves)
-                result["backward_ms"] = timed(
-                    lambda g=graph, p=leaves, o=out: torch.autograd.grad(g, p, o, retain_graph=True)
-                )
-                result["shape"] = list(found.shape)
-    if result["largest_error"] > 1e-4:  # noqa: PLR2004
-        raise ArithmeticError(str(result))
-    return result
-
-
-def timed(compute: Callable[[], Any]) -> float:
-    """Return the milliseconds of a computation on the GPU."""
-    for _ in range(3):
-        compute()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(20):
-        compute()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 20
 
 
 def check_losses(attention: str, options: argparse.Namespace) -> Numbers:

@@ -18,13 +18,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from record import describe_hardware, list_versions, record, write_json
+from record import ROOT, describe_hardware, list_versions, make_parser, record, write_json
 
 from molslice.config import load_config
 from molslice.files.parsing import read_json_object
 from molslice.training.run import train
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 TARGET = "gap_ev"
 SETTINGS = {
@@ -90,9 +89,7 @@ def train_attention(attention: str, options: argparse.Namespace) -> dict[str, An
 
 def main(argv: list[str] | None = None) -> None:
     """Train the attentions that are not finished, or collect those that are."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--stores", type=Path, help="folder with the stores train and valid")
     parser.add_argument("--attentions", default="softmax,slice_sort")
     parser.add_argument("--epochs", type=int, default=100)
@@ -102,7 +99,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--precision", default="bf16-weights", choices=["bf16-weights", "bf16", "32"])
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "gpu_qm9")
     parser.add_argument("--collect", action="store_true", help="record the finished runs, train nothing")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     if options.collect:
         rows = [read_json_object(file) for file in sorted((options.runs / "final").glob("*.json"))]

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import record, spread, write_json
+from record import ROOT, make_parser, record, spread, write_json
 
 from molslice.config import load_config
 from molslice.data import build_dataset
@@ -48,7 +48,6 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.training.run import train
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET, UNIT = "gap_ev", "eV"
 CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 DEFAULT_RATES = {"chemprop": 1e-3, "molslice": 2e-3}
@@ -280,9 +279,7 @@ def run_molslice(steps: int, files: dict[str, Path], scratch: Path, rate: float,
 
 def main() -> None:
     """Run the fits, or collect those that are finished."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with train.csv.gz and valid.csv.gz")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "qm9_vs_chemprop")
     parser.add_argument("--chemprop-python", help="Python interpreter of chemprop's environment")
@@ -297,7 +294,6 @@ def main() -> None:
     parser.add_argument("--test-rows", type=int, help="test rows (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--collect", action="store_true", help="record the finished fits, train nothing")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     study = Study(options)
     if not options.collect:

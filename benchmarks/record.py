@@ -1,11 +1,16 @@
-"""Write the result of a benchmark as JSON, with date, commit, hardware and versions."""
+"""Helpers of the benchmarks: the command line, repeated measurements, and the result as JSON.
 
+A result has the date, the commit, the hardware and the versions of packages.
+"""
+
+import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +19,42 @@ from typing import Any
 from molslice.files.atomic import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("numpy", "torch", "rdkit", "scikit-learn", "lightning", "torch-geometric", "ogb")
+RESULTS = ROOT / "benchmarks" / "results"
+PACKAGES = ("numpy", "torch", "triton", "rdkit", "scikit-learn", "lightning", "torch-geometric", "ogb")
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the docstring of a program, and `--out` for the folder of the result."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result")
+    return parser
+
+
+def take_turns(measurements: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Call all measurements in each round, so that other work affects all alike; return the values."""
+    values: dict[str, list[float]] = {name: [] for name in measurements}
+    for _ in range(rounds):
+        for name, measure in measurements.items():
+            values[name].append(measure())
+    return values
+
+
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
+    """Return the median, the minimum and the maximum."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    """Return the median over the rounds of the ratios of two measurements."""
+    return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
+
+
+def child_seconds() -> float:
+    """Return the processor time of the child processes of this process that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:

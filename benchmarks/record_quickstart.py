@@ -5,14 +5,11 @@ Reads the finished run and the finished comparison of `bash scripts/quickstart.s
 machine without other work.
 """
 
-import argparse
 import subprocess
 import sys
-from pathlib import Path
 
-from record import record
+from record import ROOT, make_parser, record
 
-ROOT = Path(__file__).resolve().parents[1]
 CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
 
 
@@ -24,12 +21,9 @@ def run_verb(*arguments: str) -> str:
 
 def main() -> None:
     """Run the verbs and write the JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--run", default="runs/quickstart")
     parser.add_argument("--compare", default="runs/quickstart-compare")
-    parser.add_argument("--out", default=str(ROOT / "benchmarks" / "results"))
     options = parser.parse_args()
     outputs = {
         "train": run_verb("train", "--resume", "--quiet", "--out", options.run),  # finished: prints only

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from record import ROOT, record, spread
+from record import make_parser, record, spread
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor, nn
 from torch.nn import functional
@@ -235,16 +235,13 @@ def measure(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", required=True, help="folder of the .ts files")
     parser.add_argument("--problems", required=True, help="names of problems, separated by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of methods with random numbers")
     parser.add_argument("--epochs", type=int, default=100, help="epochs of the networks")
     parser.add_argument("--name", default="series_baselines", help="name of the result file")
-    parser.add_argument("--out", default=str(ROOT / "benchmarks" / "results"), help="folder of the result")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.methods.split(",")) - set(METHODS):
         parser.error(f"unknown methods: {', '.join(sorted(unknown))}; choices: {', '.join(METHODS)}")

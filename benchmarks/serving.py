@@ -22,14 +22,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from record import record
+from record import ROOT, make_parser, record
 
 from molslice import load_model
 
-ROOT = Path(__file__).resolve().parents[1]
 MOLECULES = ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"
 LIMIT_SECONDS = 120.0  # of one measurement
 TOLERANCE = 1e-3  # eV; batches change the rounding only
@@ -182,15 +180,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--model", default="gap-xtb")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--requests", type=int, default=60, help="of each client")
     parser.add_argument("--step", type=int, default=7, help="take every n-th molecule")
     parser.add_argument("--file-rows", type=int, default=60_000)
-    parser.add_argument("--out", default=ROOT / "benchmarks" / "results", type=Path)
     arguments = parser.parse_args()
     path = record("serving", measure(arguments), arguments.out)
     print(path.read_text())

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import find_commit, record, spread, write_json
+from record import ROOT, find_commit, make_parser, record, spread, write_json
 from small_data_members import MEMBERS, Work
 from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
 
@@ -47,7 +47,6 @@ from molslice.inference.load import find_model, load_encoder
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
 
-ROOT = Path(__file__).resolve().parents[1]
 COMMIT = find_commit()  # of the code that runs, also if the checkout moves on
 DEVELOPMENT = ("esol", "freesolv", "bace", "tdc_clearance_hepatocyte_az")
 CURVE_SETS, CURVE_ROWS = ("lipo", "tdc_solubility_aqsoldb", "tdc_ames"), (100, 300, 1_000, None)
@@ -429,9 +428,7 @@ def collect(runs: Path, out: Path) -> Path:
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with moleculenet, admet and moleculeace")
     parser.add_argument("--sets", default=",".join(SETS), help="default: all")
     parser.add_argument("--splits", default="random,scaffold,own")
@@ -446,7 +443,6 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--restore", action="store_true", help="write the jobs of the JSON to --runs, train nothing"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     for name, known in (("sets", SETS), ("members", MEMBERS), ("splits", ("random", "scaffold", "own"))):
         given = getattr(options, name).split(",")

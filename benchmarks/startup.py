@@ -11,9 +11,7 @@ affects less. `python` and `torch` are what the interpreter and the import of Py
 Writes `benchmarks/results/startup.json`.
 """
 
-import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,9 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from record import record
+from record import ROOT, child_seconds, make_parser, record
 
-ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
     "python": ["-c", "pass"],
     "torch": ["-c", "import torch"],
@@ -35,12 +32,10 @@ COMMANDS = {
 def run(arguments: list[str], checkout: Path) -> dict[str, float]:
     """Run Python in a new process with the package of a checkout, and return its seconds."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before, start = child_seconds(), time.monotonic()
     command = [sys.executable, *arguments]
     subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=True)
-    wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_seconds": wall, "processor_seconds": used}
+    return {"wall_seconds": time.monotonic() - start, "processor_seconds": child_seconds() - before}
 
 
 def count_modules(arguments: list[str], checkout: Path) -> int:
@@ -59,17 +54,18 @@ def measure(checkouts: dict[str, Path], rounds: int) -> list[dict[str, Any]]:
     Returns:
         For each command of each checkout: medians over the rounds, and the number of imported modules.
     """
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for part in range(rounds + 1):  # the first round warms up
+    times: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for number in range(rounds + 1):  # the first round warms up
         for name, arguments in COMMANDS.items():
             for checkout, path in checkouts.items():
-                times = run(arguments, path)
-                if part:
-                    found.setdefault((checkout, name), []).append(times)
+                used = run(arguments, path)
+                if number:
+                    times.setdefault((checkout, name), []).append(used)
     results = []
-    for (checkout, name), times in found.items():
-        medians = {key: statistics.median(one[key] for one in times) for key in times[0]}
-        least = {f"least_{key}": min(one[key] for one in times) for key in times[0]}
+    for (checkout, name), runs in times.items():
+        columns = {key: [run[key] for run in runs] for key in runs[0]}
+        medians = {key: statistics.median(values) for key, values in columns.items()}
+        least = {f"least_{key}": min(values) for key, values in columns.items()}
         result = {"checkout": checkout, "command": name, **medians, **least}
         if COMMANDS[name][0] == "-m":
             result["modules"] = count_modules(COMMANDS[name][2:], checkouts[checkout])
@@ -79,12 +75,9 @@ def measure(checkouts: dict[str, Path], rounds: int) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--other", type=Path, help="another checkout to compare with")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     checkouts = {"this": ROOT, **({} if options.other is None else {"other": options.other.resolve()})}
     load = os.getloadavg()[0]

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import torch
 from graphormer_rewrite import Graphormer, GraphormerSet, collate
+from record import ROOT
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,7 +27,6 @@ from molslice.model.gin_virtual import GinVirtual, GinVirtualSpec
 from molslice.model.graphormer import PRESETS
 from molslice.types import DataSpec
 
-ROOT = Path(__file__).resolve().parents[1]
 GIN_BATCH, GRAPHORMER_BATCH = 256, 64  # of OGB's program; of molslice and chemprop in this comparison
 
 

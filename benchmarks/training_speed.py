@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 from featurizing import read_rows
-from record import find_commit, record
+from record import ROOT, find_commit, make_parser, record
 from training_sides import Chemprop, GraphormerPipeline, Molecules, Molslice, PygGin, Side
 
 from molslice.bench.data.run import BATCHES, run_data_bench
@@ -47,7 +47,6 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.data.batching import TokenBudgetBatches
 from molslice.files.cache import file_checksum
 
-ROOT = Path(__file__).resolve().parents[1]
 SETS = {"qm9": "qm9/train.csv.gz", "chembl": "corpus/smiles_million.smi.gz"}
 EMBEDDED = {"gap_xtb": ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"}
 PCQM4M_ROWS, PCQM4M_COUNT = "pcqm4mv2_rows/graphium_2k.csv.gz", 3_378_606  # training rows of PCQM4Mv2
@@ -59,9 +58,7 @@ EXAMPLE_ROWS, EXAMPLE_EPOCHS = 10_000, 20  # of the training whose whole time is
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with qm9/, corpus/ and pcqm4mv2_rows/")
     parser.add_argument("--chemprop-python", help="interpreter of an environment with chemprop")
     parser.add_argument("--rows", type=int, default=512, help="molecules of an epoch")
@@ -73,7 +70,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="seconds of a measurement of the data path"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     files = EMBEDDED

@@ -9,14 +9,13 @@ Fitted models are kept in `--models`: the same command continues after an interr
 those that are there.
 """
 
-import argparse
 import csv
 import gzip
 import sys
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, record
+from record import RESULTS, ROOT, make_parser, record
 
 from molslice.data import build_dataset
 from molslice.fitting import learner_fits as fit_learners
@@ -24,7 +23,7 @@ from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import evaluate_uncertainty
 
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = RESULTS
 QM9_ROWS = 5_000
 SETS = {
     "ESOL": ("moleculenet/esol.csv.gz", "measured log solubility in mols per litre", "log(mol/l)", None),
@@ -41,15 +40,12 @@ GRID_FIELDS = ("by_level", "bins")
 
 def main() -> int:
     """Fit, measure and record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with moleculenet/, admet/ and qm9/")
     parser.add_argument("--models", type=Path, required=True, help="folder for the fitted models")
     parser.add_argument("--embedded", type=Path, default=ROOT / "data", help="folder of the embedded data")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--no-fit", action="store_true", help="measure the models that are there")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     args.models.mkdir(parents=True, exist_ok=True)
     fits = []

@@ -8,13 +8,13 @@ import pytest
 
 from tests.programs import load_program
 
-ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = json.loads(line)['name']\n"
+ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = line.strip()\n"
 
 
 @pytest.fixture
 def program(monkeypatch):
     program = load_program("gpu_list")
-    steps = [program.Step(name, 30, dict) for name in ("check a", "b", "c", "d")]
+    steps = [program.Step(name, 30, dict) for name in ("a", "b", "c", "d")]
     monkeypatch.setattr(program, "list_steps", lambda options: steps)
     monkeypatch.setattr(program, "SHORTEST", 0.1)
     return program
@@ -43,7 +43,7 @@ def test_a_failed_step_is_recorded_and_the_next_ones_run(run):
         "    print(json.dumps({'outcome': outcome, 'reason': 'so', 'value': name}), flush=True)\n"
     )
     assert {name: one["outcome"] for name, one in steps.items()} == {
-        "check a": "ok",
+        "a": "ok",
         "b": "failed",
         "c": "ok",
         "d": "ok",
@@ -60,28 +60,19 @@ def test_a_step_that_ends_the_program_is_recorded(run):
 def test_only_failed_steps_are_repeated(run):
     run("    print(json.dumps({'outcome': 'failed' if name == 'b' else 'ok', 'run': 1}), flush=True)\n")
     steps = run("    print(json.dumps({'outcome': 'ok', 'run': 2}), flush=True)\n")
-    assert {name: one["run"] for name, one in steps.items()} == {"check a": 1, "b": 2, "c": 1, "d": 1}
-
-
-def test_later_steps_know_which_checks_failed(run):
-    steps = run(
-        "    outcome = 'failed' if name == 'check a' else 'ok'\n"
-        "    print(json.dumps({'outcome': outcome, 'told': json.loads(line)['failed']}), flush=True)\n"
-    )
-    assert steps["check a"]["told"] == []
-    assert steps["b"]["told"] == ["check a"]
+    assert {name: one["run"] for name, one in steps.items()} == {"a": 1, "b": 2, "c": 1, "d": 1}
 
 
 def test_a_step_stops_at_the_end_of_the_list(run):
     steps = run("    import time; time.sleep(20)\n", minutes=0.03)
-    assert {name: one["outcome"] for name, one in steps.items()} == {"check a": "failed"}
+    assert {name: one["outcome"] for name, one in steps.items()} == {"a": "failed"}
 
 
 def test_the_list_has_each_step_once():
     program = load_program("gpu_list")
     options = argparse.Namespace(model="base", second_model="small", store="a", pcqm4m="b", small=False)
     names = [step.name for step in program.list_steps(options)]
-    assert len(names) == len(set(names)) >= 30
-    assert names[:2] == ["check path codes", "check path bias"]
+    assert len(names) == len(set(names)) > 20
+    assert names[0] == "check losses softmax"
     options.pcqm4m = None
     assert not any(step.name.startswith("pcqm4m") for step in program.list_steps(options))
