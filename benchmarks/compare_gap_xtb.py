@@ -131,8 +131,8 @@ def main() -> None:
             runs[run["label"]].append(run)
             error = format_metric(run["canonical"])
             print(f"{futures[future]}: {error} eV, {run['summary']['seconds']:.0f} s", flush=True)
-    for own in runs.values():
-        own.sort(key=lambda run: run["summary"]["seed"])
+    for group in runs.values():
+        group.sort(key=lambda run: run["summary"]["seed"])
     payload = {
         "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",
         "settings": {
@@ -141,8 +141,8 @@ def main() -> None:
             "runs_at_a_time": options.jobs,
             "shuffles": SHUFFLES,
         },
-        "entries": [summarize(label, own) for label, own in runs.items()],
-        "runs": [run for own in runs.values() for run in own],
+        "entries": [summarize(label, group) for label, group in runs.items()],
+        "runs": [run for group in runs.values() for run in group],
     }
     print(record(options.name, payload, options.out))
     draw(payload["runs"], options)

@@ -29,7 +29,7 @@ the code.
 
 ## Sections
 
-A configuration with `start` needs no `model`: it has that of the trained model.
+A configuration with `start` needs no `model`: the model of the run to start from is used.
 """
 MODELS = """## model
 

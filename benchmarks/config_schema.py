@@ -43,21 +43,22 @@ def make_schema() -> Schema:
 
 def _fields(cls: type, **first: Schema) -> Schema:
     hints = typing.get_type_hints(cls)
-    found = {f.name: f for f in dataclasses.fields(cls) if f.name not in {*first, "options"}}
-    properties = {name: _with_default(_type(hints[name]), found[name].default) for name in found}
-    return _mapping({**first, **properties}, [name for name in found if _is_required(found[name])], cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.name not in {*first, "options"}}
+    properties = {name: _with_default(_type(hints[name]), field.default) for name, field in fields.items()}
+    required = [name for name, field in fields.items() if _is_required(field)]
+    return _mapping({**first, **properties}, required, cls)
 
 
 def _is_required(one: dataclasses.Field[Any]) -> bool:
     return one.default is one.default_factory is dataclasses.MISSING
 
 
-def _options(registry: Registry[Any], name: str, own: type) -> Schema:
-    """Return the schema of one data set or attention: the fields of `own` and the member's options."""
+def _options(registry: Registry[Any], name: str, section: type) -> Schema:
+    """Return the schema of one data set or attention: the fields of the section and the member's options."""
     hints, options = registry.hints(name), registry.options(name)
     given = {key: _with_default(_type(hints.get(key, Any)), one.default) for key, one in options.items()}
     needed = [key for key, one in options.items() if one.default is one.empty]
-    fields = _fields(own, name={"const": name})["properties"]
+    fields = _fields(section, name={"const": name})["properties"]
     return _mapping({**fields, **given}, ["name", *needed], registry.find(name))
 
 
@@ -79,10 +80,10 @@ def _mapping(properties: Schema, required: list[str], documented: type) -> Schem
 def _docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Return the text of a class before its arguments, and the description of each argument or attribute.
 
-    An argument without a description of its own has that of a base class.
+    A base class describes the arguments that the class does not.
     """
     texts: list[str] = []
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for one in cls.__mro__:
         sections = _sections(one)
         if one is cls and sections and sections[0].kind.value == "text":
@@ -91,8 +92,8 @@ def _docstring(cls: type) -> tuple[str, dict[str, str]]:
             if section.kind.value in ("parameters", "attributes"):
                 for item in section.value:
                     if not item.description.startswith("See `"):
-                        found.setdefault(item.name, _unwrapped(item.description))
-    return "\n\n".join(texts), found
+                        arguments.setdefault(item.name, _unwrapped(item.description))
+    return "\n\n".join(texts), arguments
 
 
 def _sections(cls: type) -> list[Any]:
@@ -101,7 +102,7 @@ def _sections(cls: type) -> list[Any]:
 
 
 def _unwrapped(text: str) -> str:
-    """Join the lines of a paragraph, and keep those of a list apart."""
+    """Join the lines of each paragraph; each item of a list keeps its line."""
     lines: list[str] = []
     for line in text.splitlines():
         if not lines or line.startswith("- "):

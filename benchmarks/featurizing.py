@@ -1,4 +1,4 @@
-"""Compare the time of converting SMILES to arrays with that of parsing them, of OGB and of Graphormer.
+"""Compare the time of converting SMILES to arrays with parsing alone, with OGB and with Graphormer.
 
     python benchmarks/featurizing.py molecules.smi.gz
 

@@ -162,10 +162,10 @@ def check_kernels(options: argparse.Namespace) -> None:
         mask = torch.arange(length, device=options.device) < torch.tensor([[length], [length - 7]]).to(
             values.device
         )
-        found = sorted_columns(values, mask)
+        result = sorted_columns(values, mask)
         with kernels.torch_forms():
             expected = sorted_columns(values, mask)
-        if not torch.equal(found, expected):
+        if not torch.equal(result, expected):
             raise AssertionError(f"the kernel and the PyTorch operations differ at {length} tokens")
 
 
@@ -196,8 +196,8 @@ def main() -> None:
     for row in rows:
         size = f"{row['batch']} x {row['tokens']} x {row['width']}"
         base = row["ms"].get("sort", row["ms"].get("mix and sort"))["median"]
-        for label, found in row["ms"].items():
-            print(f"{size:18} {label:40} {found['median']:9.3f} ms, {found['median'] / base:.2f} x")
+        for label, times in row["ms"].items():
+            print(f"{size:18} {label:40} {times['median']:9.3f} ms, {times['median'] / base:.2f} x")
     payload: dict[str, Any] = {"dtype": str(options.dtype)[6:], "device": options.device, "rows": rows}
     print("wrote", record(options.name, payload, options.out))
 

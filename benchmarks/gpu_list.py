@@ -16,7 +16,7 @@
 3. The kernels of a step in the form `weights`.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
-limit. Writes `gpu_list.json` after each step. Steps in this file, or in that of `--earlier`, are not
+limit. Writes `gpu_list.json` after each step. Steps in this file, or in the file `--earlier`, are not
 repeated unless they failed. With `--device cpu --model slim --small` it only shows that the program runs;
 there, no step is captured.
 """
@@ -346,7 +346,7 @@ def padded(batch: Any) -> int:  # noqa: ANN401
 
 
 def check_losses(attention: str, options: argparse.Namespace) -> Numbers:
-    """Compare the losses of captured steps, with dropout, with those of the same steps without graphs."""
+    """Compare the losses of captured steps, with dropout, and of the same steps without graphs."""
     overrides = {"training.batch_size": "256", "training.token_budget": "8192"}
     steps = 6 if options.small else COMPARED_STEPS
     result: Numbers = {"steps": steps}
@@ -413,23 +413,9 @@ def profile_kernels(model: str, attention: str, options: argparse.Namespace, sto
 
 
 def describe(result: Numbers) -> str:
-    """Return a line about a result."""
-    if result["outcome"] != "ok":
-        return f"{result['outcome']}: {result.get('reason')}"
-    if "molecules_per_second" in result:
-        share = "" if result["peak_share"] is None else f" ({result['peak_share']:.0%})"
-        waiting = "" if result["waiting_share"] is None else f", waiting {result['waiting_share']:.1%}"
-        memory = "" if result["peak_gigabytes"] is None else f", {result['peak_gigabytes']:.1f} GB"
-        return (
-            f"{result['molecules_per_second']:,.0f} molecules/s, {result['step_ms']:.1f} ms, "
-            f"{result['teraflops']:.1f} TFLOP/s{share}{waiting}{memory}, "
-            f"{result['captured_shapes']} graphs of {result['shapes']} shapes"
-        )
-    rows = [
-        f"\n    {one['ms']:8.3f} ms {one['count']:7.1f}  {one['name']}" for one in result.get("kernels", [])
-    ]
-    about = {key: value for key, value in result.items() if key not in ("kernels", "outcome")}
-    return str(about) + "".join(rows)
+    """Return the numbers of a result on one line."""
+    shown = {key: f"{value:,.4g}" for key, value in result.items() if isinstance(value, float)}
+    return result.get("reason") or ", ".join(f"{key} {number}" for key, number in shown.items())
 
 
 if __name__ == "__main__":

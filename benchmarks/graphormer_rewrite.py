@@ -99,11 +99,7 @@ def collate(items: Sequence[tuple[dict[str, Tensor], float]]) -> GraphormerBatch
 
 
 class PairBias(nn.Module):
-    """The bias of all pairs of tokens: distances, bonds on the paths, and the graph token.
-
-    Args:
-        num_heads: Number of heads H.
-    """
+    """The bias of all pairs of tokens: distances, bonds on the paths, and the graph token."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -136,14 +132,7 @@ class PairBias(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer with normalization before attention and feed-forward network.
-
-    Args:
-        dim: Width D.
-        ffn_dim: Hidden width of the feed-forward network.
-        num_heads: Number of heads H.
-        dropout: Dropout rate.
-    """
+    """One layer with normalization before attention and feed-forward network."""
 
     def __init__(self, dim: int, ffn_dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -170,15 +159,7 @@ class Layer(nn.Module):
 
 
 class Graphormer(nn.Module):
-    """The model for one target.
-
-    Args:
-        num_layers: Number of layers.
-        dim: Width D.
-        ffn_dim: Hidden width of the feed-forward network.
-        num_heads: Number of heads H.
-        dropout: Dropout rate.
-    """
+    """The model for one target."""
 
     def __init__(self, num_layers: int, dim: int, ffn_dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()

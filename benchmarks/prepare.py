@@ -3,7 +3,7 @@
     python benchmarks/prepare.py molecules.smi.gz
 
 The first rows of the file are prepared with one and with two processes in turn, each in a new process. The
-ratio of the rates is that of this machine, whose processors may be the threads of one core. Therefore the
+ratio of the rates depends on the machine, whose processors may be the threads of one core. Therefore the
 processor time of the parent for each molecule is measured too: the time of the workers divided by it is the
 number of workers that one parent can supply on sufficient cores. The peak memory is measured for growing
 numbers of rows. Writes `benchmarks/results/prepare.json`.

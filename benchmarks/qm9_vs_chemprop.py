@@ -130,9 +130,9 @@ class Study:
         file = self.work / "fits" / f"{fit.name}.json"
         if not file.is_file():
             print(f"{time.strftime('%H:%M:%S')} starting {fit.name}", flush=True)
-            found = self.train(fit.side, fit.epochs, self.steps(fit), fit.rate, fit.seed)
-            write_json(file, {**asdict(fit), **found})
-            print(json.dumps({"fit": fit.name, **found}), flush=True)
+            result = self.train(fit.side, fit.epochs, self.steps(fit), fit.rate, fit.seed)
+            write_json(file, {**asdict(fit), **result})
+            print(json.dumps({"fit": fit.name, **result}), flush=True)
         return json.loads(file.read_text(encoding="utf-8"))
 
     def steps(self, fit: Fit) -> int:
@@ -147,8 +147,8 @@ class Study:
             seconds: dict[str, list[float]] = {side: [] for side in DEFAULT_RATES}
             for _ in range(CALIBRATION_ROUNDS):
                 for side, rate in DEFAULT_RATES.items():
-                    found = self.train(side, CALIBRATION_EPOCHS, CALIBRATION_STEPS, rate, 0)
-                    seconds[side].append(found["seconds"])
+                    result = self.train(side, CALIBRATION_EPOCHS, CALIBRATION_STEPS, rate, 0)
+                    seconds[side].append(result["seconds"])
             write_json(
                 file,
                 {
@@ -168,9 +168,9 @@ class Study:
             fit = partial(run_chemprop, self.options.chemprop_python, epochs)
         else:
             fit = partial(run_molslice, steps)
-        found = fit(self.files, scratch, rate, seed)
+        result = fit(self.files, scratch, rate, seed)
         shutil.rmtree(scratch, ignore_errors=True)
-        return found
+        return result
 
     def collect(self) -> list[dict[str, Any]]:
         """Return one entry for each number of epochs with all fits finished."""
@@ -186,12 +186,12 @@ class Study:
             fits = [Fit(side, epochs, best, seed) for seed in range(self._finished_seeds(epochs))]
             if not fits:
                 return None
-            found = [self.result(fit) for fit in fits]
+            results = [self.result(fit) for fit in fits]
             pair[side] = {
-                "parameters": found[0]["parameters"],
+                "parameters": results[0]["parameters"],
                 "rate": best,
-                "mae_ev": spread([one["test_mae"] for one in found]),
-                "seconds": spread([one["seconds"] for one in found]),
+                "mae_ev": spread([result["test_mae"] for result in results]),
+                "seconds": spread([result["seconds"] for result in results]),
                 "runs": [self.result(fit) for fit in dict.fromkeys([*search, *fits])],
             }
         pair["chemprop_version"] = pair["chemprop"]["runs"][0]["chemprop"]

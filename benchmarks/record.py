@@ -10,7 +10,7 @@ import platform
 import resource
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,6 +55,14 @@ def child_seconds() -> float:
     """Return the processor time of the child processes of this process that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """Return the entries by key, in the order of their first appearance."""
+    groups: dict[Any, list[Any]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return groups
 
 
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:

@@ -7,19 +7,19 @@ start with `# Measured:` and end with the name of the result file. `--write` reg
 it, the program exits with 1 if a file is out of date.
 """
 
-import argparse
 import itertools
 import math
 import re
 import statistics
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from record import group_by
 from scipy import stats
 from tables import (
     COSTS,
@@ -30,12 +30,12 @@ from tables import (
     crossing_texts,
     decimal,
     grid,
-    group_by,
     left_aligned,
     load,
     markdown,
     mean_and_sd,
     percent,
+    write_or_check,
 )
 
 from molslice.attention import ATTENTIONS
@@ -135,9 +135,8 @@ def gap_xtb() -> str:
 @block
 def qm9() -> str:
     """Return the errors of molslice and chemprop on QM9 at equal training time."""
-    result, converged = load("qm9_vs_chemprop"), load("qm9_convergence")["pairs"]
     rows = []
-    for pair in [*result["pairs"], *converged]:
+    for pair in [*load("qm9_vs_chemprop")["pairs"], *load("qm9_convergence")["pairs"]]:
         labels = {"chemprop": f"chemprop {pair['chemprop_version']}", "molslice": "molslice, `softmax`"}
         for side, label in labels.items():
             fit = pair[side]
@@ -145,22 +144,7 @@ def qm9() -> str:
             rate = f"{fit['rate']:g}" if "rate" in fit else "default"
             seconds = f"{fit['seconds']['mean']:,.0f}"
             rows.append([label, f"{fit['parameters']:,}", epochs, rate, seconds, cell(fit["mae_ev"])])
-    table = markdown(["", "parameters", "epochs", "learning rate", "training seconds", "MAE (eV)"], rows)
-    repeat = result["repeat"]
-    error, more = repeat["mae_ev"], repeat["molslice_over_chemprop_seconds"] - 1
-    text = (
-        f"A repetition of the 12 epochs with {repeat['threads']} thread on a busy machine gave "
-        f"{error['molslice']:.3f} eV for molslice and {error['chemprop']:.3f} eV for chemprop after "
-        f"{repeat['epochs']} epochs each, with {more:.0%} more time for molslice. At this budget the two are "
-        "equal."
-    )
-    for pair in converged:
-        ratio = pair["molslice"]["mae_ev"]["mean"] / pair["chemprop"]["mae_ev"]["mean"]
-        text += (
-            f" After the time of {pair['epochs']} epochs of chemprop, the error of molslice is "
-            f"{abs(ratio - 1):.0%} {'larger' if ratio > 1 else 'smaller'} than that of chemprop."
-        )
-    return f"{table}\n\n{textwrap.fill(text, LINE)}"
+    return markdown(["", "parameters", "epochs", "learning rate", "training seconds", "MAE (eV)"], rows)
 
 
 @block
@@ -258,45 +242,6 @@ def times_as_fast(side: Entry, other: str) -> str:
     """Return how many times as fast as another program a side of molslice is; empty for other sides."""
     ratios = side["times_as_fast_as"] if side["name"].startswith("molslice") else {}
     return next((f"{ratio:.1f}" for name, ratio in ratios.items() if name.startswith(other)), "")
-
-
-@block
-def data_path() -> str:
-    """Return the rates of the data path, and the share of padding."""
-    result = load("training_speed")
-    rows = [
-        [
-            f"{SETS[molecules['name']]}: {stage['stage']}",
-            f"{molecules['data_path']['molecules']:,}",
-            median_text(stage["molecules_per_processor_second"]),
-            "" if stage["padding_share"] is None else f"{stage['padding_share']:.1%}",
-            median_text(stage["peak_bytes"], 1e9),
-        ]
-        for molecules in result["sets"]
-        for stage in molecules["data_path"]["stages"]
-        if stage["molecules_per_processor_second"] is not None
-    ]
-    table = markdown(["", "molecules", "molecules/s", "padding", "memory (GB)"], rows)
-    padding = result.get("pcqm4m_padding")
-    if padding is None:
-        return table
-    shares = [
-        f"{batches['padding_share']:.1%} with batches of at most {batches['batch_size']:,} molecules and "
-        f"{batches['token_budget']:,} tokens"
-        for batches in padding["batches"]
-    ]
-    return (
-        f"{table}\n\nWith {padding['drawn']:,} lengths drawn from the first {padding['rows']:,} training "
-        f"rows of PCQM4Mv2, the share of padding in the tokens of an epoch is {' and '.join(shares)}."
-    )
-
-
-def median_text(spread: Mapping[str, float] | None, divisor: float = 1.0) -> str:
-    """Return the median of a spread; empty without one."""
-    if spread is None:
-        return ""
-    value = spread["median"] / divisor
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"  # noqa: PLR2004
 
 
 @block
@@ -525,7 +470,7 @@ def small_data_summary() -> str:
     text = (
         "In parentheses: 95% confidence intervals, by resampling the sets.\n"
         "Ratios can be compared only between methods with the same pairs.\n"
-        f"The mean ranks are those of the {result['mean_ranks']['pairs']} pairs that all these methods have "
+        f"The mean ranks are over the {result['mean_ranks']['pairs']} pairs that all these methods have "
         "finished."
     )
     return f"{markdown(header, rows)}\n\n{text}"
@@ -852,12 +797,7 @@ LEVEL = 0.95
 
 
 class Unit(NamedTuple):
-    """How numbers of a table are written.
-
-    Attributes:
-        scale: Factor from a result file to the table.
-        digits: Digits after the decimal point for our results; published numbers keep theirs.
-    """
+    """Factor from a result file to the table, and digits of our results; published numbers keep theirs."""
 
     scale: float
     digits: int
@@ -878,13 +818,7 @@ ABLATIONS = (
 
 
 class Difference(NamedTuple):
-    """Difference of two means with its interval.
-
-    Attributes:
-        mean: First mean minus second mean.
-        low: Lower bound; NaN for a single seed.
-        high: Upper bound; NaN for a single seed.
-    """
+    """Difference of two means and the bounds of its interval, which are NaN for a single seed."""
 
     mean: float
     low: float
@@ -1072,26 +1006,5 @@ def pages() -> dict[Path, str]:
     return {path: fill(text) for path, text in texts.items()}
 
 
-def main() -> int:
-    """Check the generated text, or write it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write the pages and headers that are out of date"
-    )
-    write = parser.parse_args().write
-    made = {**pages(), **headers()}
-    outdated = [path for path, text in made.items() if path.read_text(encoding="utf-8") != text]
-    if write:
-        for path in outdated:
-            path.write_text(made[path], encoding="utf-8")
-    elif outdated:
-        names = ", ".join(str(path.relative_to(ROOT)) for path in outdated)
-        print(f"{names}: out of date; run benchmarks/result_tables.py --write", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(__doc__, "benchmarks/result_tables.py", lambda: {**pages(), **headers()}))

@@ -40,10 +40,10 @@ def running_service(model: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            found = re.search(r"http://([\d.]+):(\d+)", process.stderr.readline())
-            if found is None:
+            address = re.search(r"http://([\d.]+):(\d+)", process.stderr.readline())
+            if address is None:
                 raise RuntimeError("the service has not started")
-            yield found[1], int(found[2])
+            yield address[1], int(address[2])
         finally:
             process.terminate()
 
@@ -96,21 +96,21 @@ async def run_clients(
     molecules = list(wanted)
     end = time.monotonic() + LIMIT_SECONDS
     started = time.perf_counter()
-    parts = [
+    calls = [
         run_client(
             address, [molecules[(i * requests + j) % len(molecules)] for j in range(requests)], wanted, end
         )
         for i in range(clients)
     ]
-    found = await asyncio.gather(*parts)
+    results = await asyncio.gather(*calls)
     elapsed = time.perf_counter() - started
-    times = sorted(second for part in found for second in part["seconds"])
+    times = sorted(second for result in results for second in result["seconds"])
     return {
         "clients": clients,
         "requests": clients * requests,
         "answers": len(times),
-        "wrong": sum(part["wrong"] for part in found),
-        "lost": sum(part["lost"] for part in found),
+        "wrong": sum(result["wrong"] for result in results),
+        "lost": sum(result["lost"] for result in results),
         "seconds": elapsed,
         "answers_per_second": len(times) / elapsed,
         "p50_seconds": statistics.median(times),
@@ -141,8 +141,8 @@ def mean_batch(address: tuple[str, int]) -> dict[str, float]:
     """Return sum and count of the sizes of all batches so far."""
     with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics") as answer:
         text = answer.read().decode()
-    found = re.findall(r"^molslice_batch_molecules_(sum|count) (\S+)", text, re.MULTILINE)
-    return {name: float(value) for name, value in found}
+    counts = re.findall(r"^molslice_batch_molecules_(sum|count) (\S+)", text, re.MULTILINE)
+    return {name: float(value) for name, value in counts}
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -158,14 +158,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             job = send_file(address, molecules, arguments.file_rows) if with_file else None
             before = mean_batch(address)
             load = os.getloadavg()[0]
-            found = asyncio.run(run_clients(address, arguments.clients, arguments.requests, wanted))
+            times = asyncio.run(run_clients(address, arguments.clients, arguments.requests, wanted))
             after = mean_batch(address)
             batch = (after["sum"] - before["sum"]) / (after["count"] - before["count"])
             state = None if job is None else read_json(job)["state"]
             results.append(
                 {
                     "while_a_file_is": state,
-                    **found,
+                    **times,
                     "molecules_of_a_batch": batch,
                     "load_average_before": load,
                 }

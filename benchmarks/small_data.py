@@ -21,7 +21,6 @@ its own; see `qm9_vs_chemprop.py`.
 import argparse
 import hashlib
 import math
-import os
 import shutil
 import statistics
 import subprocess
@@ -30,12 +29,13 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from record import ROOT, find_commit, make_parser, record, spread, write_json
+from record import ROOT, child_seconds, find_commit, group_by, make_parser, record, spread, write_json
 from small_data_members import MEMBERS, Work
 from small_data_sets import SETS, Molecules, divide, error_of, read_molecules, score
 
@@ -163,7 +163,7 @@ class Runner:
             options.chemprop,
             options.threads,
         )
-        start, used = time.perf_counter(), _processor_seconds()
+        start, used = time.perf_counter(), processor_seconds()
         predictions = member.run(work)
         content = {
             **asdict(job),
@@ -171,12 +171,12 @@ class Runner:
             "rows": {name: len(rows) for name, rows in parts.items()},
             "test_checksum": checksum_rows(molecules, parts["test"]),
             "values": {
-                label: score(measured.metric, found, molecules.values[parts["test"]])
-                for label, found in predictions.items()
+                label: score(measured.metric, predicted, molecules.values[parts["test"]])
+                for label, predicted in predictions.items()
             },
             "encoder": self._encoder_of(job),
             "commit": COMMIT,
-            "processor_seconds": round(_processor_seconds() - used, 1),
+            "processor_seconds": round(processor_seconds() - used, 1),
             "seconds": round(time.perf_counter() - start, 1),
         }
         shutil.rmtree(scratch, ignore_errors=True)
@@ -186,8 +186,7 @@ class Runner:
 
     def _molecules(self, name: str) -> Molecules:
         if self._read is None or self._read[0] != name:
-            found = read_molecules(SETS[name], self.options.data, self.options.runs / "features")
-            self._read = (name, found)
+            self._read = (name, read_molecules(SETS[name], self.options.data, self.options.runs / "features"))
         return self._read[1]
 
 
@@ -197,10 +196,9 @@ def checksum_rows(molecules: Molecules, rows: np.ndarray) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
     """Return the processor time of this process and of its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return time.process_time() + child_seconds()
 
 
 def read_jobs(runs: Path) -> list[dict[str, Any]]:
@@ -235,40 +233,32 @@ def comparable(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     Each seed of a random division has other test rows, and each seed of a learning curve other training rows,
     so means over other seeds cannot be compared. The rows of the other divisions are the same for all seeds.
     """
-    seeds: dict[tuple[Any, ...], dict[str, set[int]]] = {}
-    for line in lines:
-        key = line["measured"], line["split"], line["train_rows"]
-        seeds.setdefault(key, {}).setdefault(line["label"], set()).add(line["seed"])
-    shared = {key: set.intersection(*found.values()) for key, found in seeds.items()}
+    division = itemgetter("measured", "split", "train_rows")
+    shared = {}
+    for key, group in group_by(lines, division).items():
+        methods = group_by(group, itemgetter("label")).values()
+        shared[key] = set.intersection(*({line["seed"] for line in method} for method in methods))
     return [
         line
         for line in lines
         if (line["split"] != "random" and line["train_rows"] is None)
-        or line["seed"] in shared[line["measured"], line["split"], line["train_rows"]]
+        or line["seed"] in shared[division(line)]
     ]
 
 
 def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return mean and spread over the seeds for each set, division, size and method."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for line in lines:
-        key = line["measured"], line["split"], line["train_rows"], line["label"]
-        groups.setdefault(key, []).append(line)
     rows = []
-    for (name, split, train_rows, label), found in groups.items():
-        values = [line["value"] for line in found]
-        metric = SETS[name].metric
+    keys = itemgetter("measured", "split", "train_rows", "label")
+    for (name, split, train_rows, label), group in group_by(lines, keys).items():
+        values, metric = [line["value"] for line in group], SETS[name].metric
         rows.append(
             {
-                "set": name,
-                "split": split,
-                "train_rows": train_rows,
-                "label": label,
-                "metric": metric,
+                **{"set": name, "split": split, "train_rows": train_rows, "label": label, "metric": metric},
                 **spread(values),
                 "error": statistics.fmean(error_of(metric, value) for value in values),
                 "seeds": len(values),
-                "processor_seconds": statistics.fmean(line["processor_seconds"] for line in found),
+                "processor_seconds": statistics.fmean(line["processor_seconds"] for line in group),
             }
         )
     return rows
@@ -277,7 +267,7 @@ def summarize(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict[str, Any] | None:
     """Compare a method with a reference over the pairs of set and division that both have finished.
 
-    The errors of a pair are those of `mean_errors`. Development sets are not counted.
+    `mean_errors` computes the errors of a pair. Development sets are not counted.
 
     Args:
         lines: The result of `list_lines`.
@@ -291,8 +281,8 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
     """
     logarithms: dict[str, list[float]] = {}
     for (name, _), errors in mean_errors(lines, (label, reference)).items():
-        own, other = errors[label], errors[reference]
-        logarithms.setdefault(name, []).append(math.log(max(own, 1e-9) / max(other, 1e-9)))
+        ratio = max(errors[label], 1e-9) / max(errors[reference], 1e-9)
+        logarithms.setdefault(name, []).append(math.log(ratio))
     if not logarithms:
         return None
     every = [value for values in logarithms.values() for value in values]
@@ -331,32 +321,31 @@ def mean_errors(
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Return the mean errors of some methods on each pair of set and division that all of them have finished.
 
-    The means are those over the seeds of `comparable`. Development sets are not counted.
+    The means are over the seeds of `comparable`. Development sets are not counted.
     """
     counted = [line for line in lines if line["train_rows"] is None and line["measured"] not in DEVELOPMENT]
     counted += better_baselines(counted)
-    errors: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for line in comparable([line for line in counted if line["label"] in labels]):
-        found = errors.setdefault((line["measured"], line["split"]), {})
-        found.setdefault(line["label"], []).append(error_of(line["metric"], line["value"]))
-    return {
-        pair: {label: statistics.fmean(values) for label, values in found.items()}
-        for pair, found in errors.items()
-        if len(found) == len(labels)
-    }
+    finished = comparable([line for line in counted if line["label"] in labels])
+    means = {}
+    for pair, group in group_by(finished, itemgetter("measured", "split")).items():
+        methods = group_by(group, itemgetter("label"))
+        if len(methods) == len(labels):
+            means[pair] = {
+                label: statistics.fmean(map(line_error, method)) for label, method in methods.items()
+            }
+    return means
+
+
+def line_error(line: dict[str, Any]) -> float:
+    """Return the error of a line, which is better when smaller."""
+    return error_of(line["metric"], line["value"])
 
 
 def better_baselines(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a line with the better of forest and boosting for each set, division and seed that has both."""
-    baselines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for line in lines:
-        if line["label"] in ("forest", "boosting"):
-            baselines.setdefault((line["measured"], line["split"], line["seed"]), []).append(line)
-    return [
-        {**min(both, key=lambda line: error_of(line["metric"], line["value"])), "label": BETTER_BASELINE}
-        for both in baselines.values()
-        if len(both) == 2
-    ]
+    baselines = [line for line in lines if line["label"] in ("forest", "boosting")]
+    groups = group_by(baselines, itemgetter("measured", "split", "seed")).values()
+    return [{**min(group, key=line_error), "label": BETTER_BASELINE} for group in groups if len(group) == 2]
 
 
 def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -364,7 +353,7 @@ def mean_ranks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     from scipy.stats import rankdata
 
     labels = sorted({line["label"] for line in lines})
-    ranks = [rankdata([found[one] for one in labels]) for found in mean_errors(lines, labels).values()]
+    ranks = [rankdata([errors[label] for label in labels]) for errors in mean_errors(lines, labels).values()]
     if not ranks:
         return {"pairs": 0, "ranks": {}}
     return {"pairs": len(ranks), "ranks": dict(zip(labels, np.mean(ranks, axis=0).tolist(), strict=True))}
@@ -408,10 +397,10 @@ def collect(runs: Path, out: Path) -> Path:
     rows = summarize(comparable(lines))
     labels = list(dict.fromkeys(row["label"] for row in rows))
     comparisons = [
-        found
+        comparison
         for reference in (*labels, BETTER_BASELINE)
         for label in labels
-        if label != reference and (found := compare(lines, label, reference)) is not None
+        if label != reference and (comparison := compare(lines, label, reference)) is not None
     ]
     payload = {
         "question": "error on small measured sets, the same rows for every method",

@@ -175,7 +175,7 @@ def run_tuned(work: Work) -> Predictions:
 
 
 def training_recipe(epochs: int | str, encoder: str | None) -> dict[str, Any]:
-    """Return the settings that train a model on a small measured set, those of `molslice fit`.
+    """Return the settings of `molslice fit` that train a network on a small measured set.
 
     Args:
         epochs: Number of epochs, or `auto`.

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +32,7 @@ class MeasuredSet:
     Attributes:
         name: Short name.
         file: Path below the folder of all sets.
-        targets: Measured columns; empty for all columns except those of `ignored`.
+        targets: Measured columns; empty for all columns except `ignored`.
         kind: `regression` or `classification`.
         metric: `mae`, `rmse`, `spearman`, `roc_auc` or `pr_auc`; the mean over the targets is reported.
         splits: Names of the divisions: `random`, `scaffold`, or `own` for the column `split` of the file.
@@ -50,90 +50,59 @@ class MeasuredSet:
     ignored: tuple[str, ...] = ("smiles", "mol_id", "split")
 
 
-def _moleculenet() -> list[MeasuredSet]:
-    both = ("random", "scaffold")
-    solubility = "measured log solubility in mols per litre"
-    regression = [("esol", solubility), ("freesolv", "expt"), ("lipo", "exp")]
-    classes: list[tuple[str, tuple[str, ...]]] = [
-        ("bbbp", ("p_np",)),
-        ("bace", ("Class",)),
-        ("clintox", ("FDA_APPROVED", "CT_TOX")),
-        ("sider", ()),
-        ("tox21", ()),
-        ("hiv", ("HIV_active",)),
-    ]
-    sets = [
-        MeasuredSet(name, f"moleculenet/{name}.csv.gz", (target,), "regression", "mae", both)
-        for name, target in regression
-    ]
-    for name, targets in classes:
-        size = 4_113 if name == "hiv" else MAX_ROWS  # a tenth of HIV
-        file = f"moleculenet/{name}.csv.gz"
-        sets.append(MeasuredSet(name, file, targets, "classification", "roc_auc", both, size))
-    return sets
+# file, metric, splits, and targets separated by commas; `all` for all columns
+TABLE = """
+moleculenet/esol                         mae       random,scaffold  measured log solubility in mols per litre
+moleculenet/freesolv                     mae       random,scaffold  expt
+moleculenet/lipo                         mae       random,scaffold  exp
+moleculenet/bbbp                         roc_auc   random,scaffold  p_np
+moleculenet/bace                         roc_auc   random,scaffold  Class
+moleculenet/clintox                      roc_auc   random,scaffold  FDA_APPROVED,CT_TOX
+moleculenet/sider                        roc_auc   random,scaffold  all
+moleculenet/tox21                        roc_auc   random,scaffold  all
+moleculenet/hiv                          roc_auc   random,scaffold  HIV_active
+admet/tdc_ames                           roc_auc   own              ames_mutagenic[0/1]
+admet/tdc_bioavailability_ma             roc_auc   own              bioavailable[0/1]
+admet/tdc_clearance_hepatocyte_az        spearman  own              clint[uL/min/1e6cells]
+admet/tdc_cyp2c9_substrate_carbonmangels pr_auc    own              cyp2c9_substrate[0/1]
+admet/tdc_cyp2d6_substrate_carbonmangels pr_auc    own              cyp2d6_substrate[0/1]
+admet/tdc_cyp3a4_substrate_carbonmangels roc_auc   own              cyp3a4_substrate[0/1]
+admet/tdc_dili                           roc_auc   own              dili[0/1]
+admet/tdc_herg                           roc_auc   own              herg_blocker[0/1]
+admet/tdc_ld50_zhu                       mae       own              ld50[-log10(mol/kg)]
+admet/tdc_pgp_broccatelli                roc_auc   own              pgp_inhibitor[0/1]
+admet/tdc_solubility_aqsoldb             mae       own              logS[log10(mol/L)]
+admet/biogen_fang2023                    mae       random           all
+admet/logd74_nanxstats                   mae       random           logD7.4
+admet/b3db_regression                    mae       random           logBB
+"""
+MOLECULEACE = (
+    "1862_Ki 2034_Ki 204_Ki 214_Ki 219_Ki 231_Ki 234_Ki 236_Ki 237_Ki 239_EC50 262_Ki 2835_Ki 2971_Ki "
+    "4005_Ki 4616_EC50"
+)
 
 
-def _admet() -> list[MeasuredSet]:
-    own = [
-        ("ames", "ames_mutagenic[0/1]", "roc_auc"),
-        ("bioavailability_ma", "bioavailable[0/1]", "roc_auc"),
-        ("clearance_hepatocyte_az", "clint[uL/min/1e6cells]", "spearman"),
-        ("cyp2c9_substrate_carbonmangels", "cyp2c9_substrate[0/1]", "pr_auc"),
-        ("cyp2d6_substrate_carbonmangels", "cyp2d6_substrate[0/1]", "pr_auc"),
-        ("cyp3a4_substrate_carbonmangels", "cyp3a4_substrate[0/1]", "roc_auc"),
-        ("dili", "dili[0/1]", "roc_auc"),
-        ("herg", "herg_blocker[0/1]", "roc_auc"),
-        ("ld50_zhu", "ld50[-log10(mol/kg)]", "mae"),
-        ("pgp_broccatelli", "pgp_inhibitor[0/1]", "roc_auc"),
-        ("solubility_aqsoldb", "logS[log10(mol/L)]", "mae"),
-    ]
-    sets = []
-    for name, target, metric in own:
-        kind = "classification" if metric in ("roc_auc", "pr_auc") else "regression"
-        sets.append(MeasuredSet(f"tdc_{name}", f"admet/tdc_{name}.csv.gz", (target,), kind, metric, ("own",)))
-    for name, targets in (
-        ("biogen_fang2023", ()),
-        ("logd74_nanxstats", ("logD7.4",)),
-        ("b3db_regression", ("logBB",)),
-    ):
-        sets.append(MeasuredSet(name, f"admet/{name}.csv.gz", targets, "regression", "mae", ("random",)))
-    return sets
-
-
-MOLECULEACE = [
-    "1862_Ki",
-    "2034_Ki",
-    "204_Ki",
-    "214_Ki",
-    "219_Ki",
-    "231_Ki",
-    "234_Ki",
-    "236_Ki",
-    "237_Ki",
-    "239_EC50",
-    "262_Ki",
-    "2835_Ki",
-    "2971_Ki",
-    "4005_Ki",
-    "4616_EC50",
-]
-
-
-def _moleculeace() -> list[MeasuredSet]:
-    return [
-        MeasuredSet(
-            f"CHEMBL{name}",
-            f"moleculeace/CHEMBL{name}.csv.gz",
-            ("pki" if name.endswith("Ki") else "pec50",),
-            "regression",
-            "rmse",
-            ("own",),
+def list_sets() -> Iterator[MeasuredSet]:
+    """Yield all sets."""
+    for line in TABLE.strip().splitlines():
+        path, metric, splits, targets = line.split(maxsplit=3)
+        name = path.partition("/")[2]
+        yield MeasuredSet(
+            name,
+            f"{path}.csv.gz",
+            () if targets == "all" else tuple(targets.split(",")),
+            "classification" if metric in ("roc_auc", "pr_auc") else "regression",
+            metric,
+            tuple(splits.split(",")),
+            4_113 if name == "hiv" else MAX_ROWS,  # a tenth of HIV
         )
-        for name in MOLECULEACE
-    ]
+    for name in MOLECULEACE.split():
+        target = "pki" if name.endswith("Ki") else "pec50"
+        file = f"moleculeace/CHEMBL{name}.csv.gz"
+        yield MeasuredSet(f"CHEMBL{name}", file, (target,), "regression", "rmse", ("own",))
 
 
-SETS = {one.name: one for one in (*_moleculenet(), *_admet(), *_moleculeace())}
+SETS = {measured.name: measured for measured in list_sets()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +143,19 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
     with open_table(path) as table:
         columns = table.names
     names = measured.targets or tuple(name for name in columns if name not in measured.ignored)
-    own = ["split"] if measured.splits == ("own",) else []
+    split_column = ["split"] if measured.splits == ("own",) else []
     smiles: list[str] = []
     words: list[str] = []
     values = []
-    for chunk in read_columns(path, ["smiles", *names, *own]):
+    for chunk in read_columns(path, ["smiles", *names, *split_column]):
         smiles += [text.strip() for text in chunk["smiles"]]
-        words += chunk["split"] if own else []
+        words += chunk["split"] if split_column else []
         values.append(np.stack([numbers(chunk[name], name, chunk.where) for name in names], axis=1))
     table_values = np.concatenate(values)
     described = describe(smiles, path, cache)
     good = np.array([reason is None for reason in described.errors]) & np.isfinite(table_values).any(1)
     rows = np.flatnonzero(good)
-    if not own:
+    if not split_column:
         _, first = np.unique([described.canonical[row] for row in rows], return_index=True)
         rows = rows[np.sort(first)]
     if len(rows) > measured.max_rows:
@@ -199,7 +168,7 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
         Features(described.descriptors, described.counts),
         described.canonical,
         described.scaffolds,
-        [words[row] for row in rows] if own else [],
+        [words[row] for row in rows] if split_column else [],
     )
 
 
@@ -229,14 +198,14 @@ def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
 
 
 def _described_arrays(smiles: list[str]) -> dict[str, np.ndarray]:
-    found = describe_molecules(smiles)
+    described = describe_molecules(smiles)
     return {
-        "descriptors": found.descriptors,
-        "counts": found.counts,
-        "canonical": np.array(found.canonical),
-        "scaffolds": np.array(scaffolds(found.canonical)),  # with the rings of counterions
-        "parents": np.array(found.parents),
-        "errors": np.array([reason or "" for reason in found.errors]),
+        "descriptors": described.descriptors,
+        "counts": described.counts,
+        "canonical": np.array(described.canonical),
+        "scaffolds": np.array(scaffolds(described.canonical)),  # with the rings of counterions
+        "parents": np.array(described.parents),
+        "errors": np.array([reason or "" for reason in described.errors]),
     }
 
 

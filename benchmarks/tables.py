@@ -1,6 +1,8 @@
 """Helpers of the generated tables: result files, Markdown, and means with their spread."""
 
+import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,30 @@ def decimal(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Return the entries by key, in the order of their first appearance."""
-    groups: dict[Any, list[Any]] = {}
-    for entry in entries:
-        groups.setdefault(key(entry), []).append(entry)
-    return groups
+def write_or_check(description: str | None, program: str, make: Callable[[], Mapping[Path, str]]) -> int:
+    """Run a program that generates files: check them, or write them with `--write`.
+
+    Args:
+        description: The docstring of the program.
+        program: Its path, for the message.
+        make: Generates the content of each file.
+
+    Returns:
+        The exit code: 1 if a file is out of date.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the files that are out of date")
+    write = parser.parse_args().write
+    texts = make()
+    outdated = [
+        path for path in texts if not path.exists() or path.read_text(encoding="utf-8") != texts[path]
+    ]
+    if not write and outdated:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in outdated)
+        print(f"{names}: out of date; run {program} --write", file=sys.stderr)
+        return 1
+    for path in outdated:
+        path.write_text(texts[path], encoding="utf-8")
+    return 0

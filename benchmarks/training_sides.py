@@ -52,7 +52,7 @@ class Side(ABC):
 
     Attributes:
         name: Name in the result.
-        imports: Python statement that imports what a training needs; its time is that of the start.
+        imports: Python statement that imports what a training needs; its time counts as the start.
         parameters: Number of parameters.
         molecules: Number of molecules of an epoch.
         prepare_seconds: Processor time of converting them from SMILES, once.
@@ -179,9 +179,9 @@ class PygGin(Graphs, Side):
 
             @classmethod
             def of(cls, items: list[Data]) -> Self:
-                found = cls()
-                found.data, found.slices = cls.collate(items)
-                return found
+                dataset = cls()
+                dataset.data, dataset.slices = cls.collate(items)
+                return dataset
 
         self.molecules = len(molecules.smiles)
         start = time.process_time()

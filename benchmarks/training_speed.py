@@ -19,9 +19,8 @@ Batches have 64 molecules unless stated. Conversion from SMILES and the start of
 separately. The target is the number of atoms, because the time does not depend on it.
 
 The molecules are drawn at equal distances from QM9 and from ChEMBL in the folder DATA, or without --data from
-`data/gap_xtb`. The result also has the rates of the data path (`molslice bench data`) on the same files, and
-the share of padding for the lengths of PCQM4M, drawn with replacement from the first rows of its training
-split. Writes `benchmarks/results/training_speed.json`.
+`data/gap_xtb`. `molslice bench data` measures the data path.
+Writes `benchmarks/results/training_speed.json`.
 
 Chemprop needs a separate environment; `qm9_vs_chemprop.py` shows how to make it.
 """
@@ -33,23 +32,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from featurizing import read_rows
-from record import ROOT, find_commit, make_parser, record
+from record import ROOT, find_commit, make_parser, median_ratio, record, take_turns
 from training_sides import Chemprop, GraphormerPipeline, Molecules, Molslice, PygGin, Side
 
-from molslice.bench.data.run import BATCHES, run_data_bench
-from molslice.bench.molecules import Molecules as Source
-from molslice.bench.molecules import padding_share
 from molslice.bench.training.plan import DEFAULT_ATTENTIONS, plan_entries
 from molslice.chem.featurize import molecule_arrays
-from molslice.data.batching import TokenBudgetBatches
 from molslice.files.cache import file_checksum
 
 SETS = {"qm9": "qm9/train.csv.gz", "chembl": "corpus/smiles_million.smi.gz"}
 EMBEDDED = {"gap_xtb": ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"}
-PCQM4M_ROWS, PCQM4M_COUNT = "pcqm4mv2_rows/graphium_2k.csv.gz", 3_378_606  # training rows of PCQM4Mv2
 MODELS = ("quickstart", "slim")
 QM9_CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 MAX_ATOMS = 64
@@ -59,7 +52,7 @@ EXAMPLE_ROWS, EXAMPLE_EPOCHS = 10_000, 20  # of the training whose whole time is
 def main(argv: list[str] | None = None) -> None:
     """Measure, print and record."""
     parser = make_parser(__doc__)
-    parser.add_argument("--data", type=Path, help="folder with qm9/, corpus/ and pcqm4mv2_rows/")
+    parser.add_argument("--data", type=Path, help="folder with qm9/ and corpus/")
     parser.add_argument("--chemprop-python", help="interpreter of an environment with chemprop")
     parser.add_argument("--rows", type=int, default=512, help="molecules of an epoch")
     parser.add_argument("--slow-rows", type=int, default=256, help="molecules of an epoch of PyG")
@@ -67,9 +60,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--attentions", default=DEFAULT_ATTENTIONS)
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="seconds of a measurement of the data path"
-    )
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     files = EMBEDDED
@@ -85,8 +75,6 @@ def main(argv: list[str] | None = None) -> None:
         "example": {"rows": EXAMPLE_ROWS, "epochs": EXAMPLE_EPOCHS},
         "sets": [measure_set(name, file, options) for name, file in files.items()],
     }
-    if options.data is not None and (options.data / PCQM4M_ROWS).is_file():
-        payload["pcqm4m_padding"] = measure_padding(options.data / PCQM4M_ROWS, PCQM4M_COUNT)
     print(record("training_speed", payload, options.out))
     for one in payload["sets"]:
         print(one["name"])
@@ -97,31 +85,23 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure_set(name: str, file: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all sides and the data path on the molecules of a file."""
+    """Measure all sides on the molecules of a file."""
     smiles = read_rows(file, options.rows, MAX_ATOMS)
     molecules = Molecules(smiles, [len(molecule_arrays(text).atoms) for text in smiles])
     with tempfile.TemporaryDirectory() as folder:
         sides = list(build_sides(molecules, Path(folder), options))
         try:
-            found = measure_sides(sides, options.rounds)
+            results = measure_sides(sides, options.rounds)
         finally:
             for side in sides:
                 side.close()
-    data = run_data_bench(Source(files=[file]), rounds=3, seconds=options.seconds, quiet=True)
     return {
         "name": name,
         "file": file.name,
         "file_sha256": file_checksum(file),
         "rows": len(smiles),
         "median_atoms": statistics.median(molecules.atoms),
-        "sides": found,
-        "data_path": {
-            "atoms": data.atoms,
-            "bytes_per_molecule": data.bytes_per_molecule,
-            "molecules": data.conditions["molecules"],
-            "workers": data.conditions["workers"],
-            "stages": data.to_mapping()["rows"],
-        },
+        "sides": results,
     }
 
 
@@ -147,16 +127,13 @@ def measure_sides(sides: Sequence[Side], rounds: int) -> list[dict[str, Any]]:
             over the rounds; ratios to every side; the time of the start and of the conversion; and the
             processor seconds of a whole example, a training with all of them.
     """
-    times: dict[str, list[float]] = {side.name: [] for side in sides}
-    for part in range(rounds + 1):  # the first round warms up
-        for side in sides:
-            seconds = side.train_epoch()
-            if part:
-                times[side.name].append(seconds / side.molecules)
+    epochs = take_turns({side.name: side.train_epoch for side in sides}, rounds + 1)
+    times = {  # without the first round, which warms up
+        side.name: [seconds / side.molecules for seconds in epochs[side.name][1:]] for side in sides
+    }
     results = []
     for side in sides:
-        own = times[side.name]
-        median, start = statistics.median(own), side.start_seconds()
+        median, start = statistics.median(times[side.name]), side.start_seconds()
         prepare = side.prepare_seconds / side.molecules
         results.append(
             {
@@ -164,41 +141,20 @@ def measure_sides(sides: Sequence[Side], rounds: int) -> list[dict[str, Any]]:
                 "parameters": side.parameters,
                 "rows": side.molecules,
                 "microseconds": median * 1e6,
-                "least": min(own) * 1e6,
-                "most": max(own) * 1e6,
+                "least": min(times[side.name]) * 1e6,
+                "most": max(times[side.name]) * 1e6,
                 "molecules_per_second": 1 / median,
                 "start_seconds": start,
                 "prepare_microseconds": prepare * 1e6,
                 "example_seconds": start + EXAMPLE_ROWS * (prepare + EXAMPLE_EPOCHS * median),
                 "times_as_fast_as": {
-                    other: statistics.median(b / a for a, b in zip(own, times[other], strict=True))
+                    other: median_ratio(times[other], times[side.name])
                     for other in times
                     if other != side.name
                 },
             }
         )
     return results
-
-
-def measure_padding(file: Path, count: int) -> dict[str, Any]:
-    """Return the share of padding in the batches of an epoch, for lengths drawn from the rows of a file."""
-    smiles = read_rows(file, 10**9, 10**3)
-    tokens = np.array([len(molecule_arrays(text).atoms) + 1 for text in smiles])
-    drawn = np.random.default_rng(0).choice(tokens, count)
-    batches = []
-    for batch_size, token_budget in BATCHES:
-        order = TokenBudgetBatches(
-            drawn,
-            np.arange(count),
-            token_budget=token_budget,
-            batch_size=batch_size,
-            shuffle=True,
-            seed=0,
-        ).epoch(0)
-        share = padding_share(drawn, order)
-        sizes = {"batch_size": batch_size, "token_budget": token_budget}
-        batches.append({**sizes, "batches": len(order), "padding_share": share})
-    return {"file": file.name, "rows": len(smiles), "drawn": count, "batches": batches}
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ operations from one call of each attention, and speed and memory from the record
 `--write` writes the pages. Without it, the program exits with 1 if a page is out of date.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import yaml
-from tables import COSTS, ROOT, crossing_texts, left_aligned, load, markdown
+from tables import COSTS, ROOT, crossing_texts, left_aligned, load, markdown, write_or_check
 
 from molslice.attention import ATTENTIONS, build_attention
 from molslice.attention.base import Traits
@@ -225,9 +225,8 @@ def ratio(cell: dict[str, Any] | None, baseline: dict[str, Any]) -> str:
         return ""
     if cell["outcome"] != "ok" or baseline["outcome"] != "ok":
         return cell["outcome"]
-    speeds = (one["training_steps_per_second"]["median"] for one in (cell, baseline))
-    own, other = speeds
-    return f"{own / other:.2f}"
+    speed, reference = (measured["training_steps_per_second"]["median"] for measured in (cell, baseline))
+    return f"{speed / reference:.2f}"
 
 
 def memory(cell: dict[str, Any] | None) -> str:
@@ -250,25 +249,10 @@ def make_details() -> str:
     return "# Each attention in detail\n\n" + "\n\n".join(f"{member}\n{options}" for member in members)
 
 
-def main() -> int:
-    """Check the pages, or write them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--write", action="store_true", help="write the pages that are out of date")
-    pages = {PAGE: make_page(), DETAILS: make_details()}
-    behind = [
-        path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    if parser.parse_args().write:
-        for path in behind:
-            path.write_text(pages[path], encoding="utf-8")
-    elif behind:
-        names = ", ".join(path.name for path in behind)
-        print(f"{names}: out of date; run benchmarks/zoo_page.py --write", file=sys.stderr)
-        return 1
-    return 0
+def make_pages() -> dict[Path, str]:
+    """Return the text of both pages."""
+    return {PAGE: make_page(), DETAILS: make_details()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(__doc__, "benchmarks/zoo_page.py", make_pages))

@@ -102,8 +102,6 @@ def test_rates_of_steps_are_shown_and_checks_and_profiles_are_not(show):
 
 # speed of molecules
 
-SPREAD = {"median": 1234.6, "min": 1.0, "max": 2000.0}
-
 
 def side(name, speed, **ratios):
     return {
@@ -120,9 +118,6 @@ def side(name, speed, **ratios):
 @pytest.fixture
 def speed():
     ratios = {"chemprop 2.3.1": 2.04, "Graphormer rewrite quickstart": 5.06, "Graphormer rewrite slim": 9.9}
-    names = ("molecules_per_second", "molecules_per_processor_second", "batches_per_second", "peak_bytes")
-    stage = dict.fromkeys(names, SPREAD)
-    stage = {"stage": "batches of 64", "padding_share": 0.0123, "worker_peak_bytes": None, **stage}
     molecules = {
         "name": "qm9",
         "sides": [
@@ -132,7 +127,6 @@ def speed():
             side("Graphormer rewrite slim", 99.6, **{"chemprop 2.3.1": 0.5}),
             side("chemprop 2.3.1", 400.0),
         ],
-        "data_path": {"molecules": 5000, "stages": [stage]},
     }
     return {"sets": [molecules], "example": {"rows": 10_000, "epochs": 20}}
 
@@ -163,20 +157,6 @@ def test_predictions_and_preparation(show):
     two = {"workers": 2, "rows_per_second": 5000.4, "parent_microseconds": 8.2, "worker_microseconds": 367.0}
     _, *rows = show("preparation", {"results": [two, {**two, "workers": 1, "worker_microseconds": 0.0}]})
     assert rows == [["2", "5,000", "8", "367"], ["1", "5,000", "8", ""]]
-
-
-def test_the_data_path_and_padding(show, program, speed):
-    _, *rows = show("data_path", speed)
-    assert rows == [["QM9: batches of 64", "5,000", "1,235", "1.2%", "1.2e-06"]]
-    assert program.data_path().endswith("|")
-    batches = [
-        {"padding_share": 0.011, "batch_size": 64, "token_budget": 2048},
-        {"padding_share": 0.024, "batch_size": 1024, "token_budget": 65536},
-    ]
-    speed["pcqm4m_padding"] = {"drawn": 3_378_606, "rows": 1999, "batches": batches}
-    sentence = program.data_path().splitlines()[-1]
-    assert "3,378,606 lengths drawn from the first 1,999 training rows" in sentence
-    assert "1.1% with batches of at most 64 molecules and 2,048 tokens and 2.4%" in sentence
 
 
 # small measured sets
