@@ -43,12 +43,7 @@ START = f"from molslice.inference.load import load_model; load_model({MODEL!r}).
 
 
 class Parts:
-    """The parts of both commands, on the first rows of a file.
-
-    Args:
-        file: SMILES on each line.
-        scratch: A folder for outputs.
-    """
+    """The parts of both commands, on a file with SMILES on each line, and with a folder for outputs."""
 
     def __init__(self, file: Path, scratch: Path) -> None:
         self.file, self.scratch, self.model = file, scratch, load_model(MODEL)

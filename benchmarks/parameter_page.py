@@ -179,11 +179,7 @@ def printed_table(rows: list[Printed]) -> str:
 
 
 def compare(config: RunConfig) -> tuple[dict[str, int], list[str]]:
-    """Count all attentions in a configuration.
-
-    Returns:
-        The count of each attention, and the names of those that do not support the configuration.
-    """
+    """Return the count of each attention in a configuration, and the attentions that do not support it."""
     data, counts, refused = describe(config), {}, []
     for name in ATTENTIONS.names():
         try:

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ import torch
 from jaxtyping import Bool, Float
 from record import make_parser, record, spread
 from sklearn.ensemble import HistGradientBoostingClassifier
+from tables import percent
 from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
@@ -172,23 +174,21 @@ def last_steps(states: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Flo
 
 def predict_lstm(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:
     """Return the classes of a trained LSTM."""
-    classes = int(max(train.labels.max(), test.labels.max())) + 1
-    return predict_network(lambda: Lstm(train.values.shape[2], classes), train, test, seed, epochs)
+    return predict_network(Lstm, train, test, seed, epochs)
 
 
 def predict_tcn(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:
     """Return the classes of a trained temporal convolutional network."""
-    classes = int(max(train.labels.max(), test.labels.max())) + 1
-    steps, channels = train.values.shape[1:]
-    return predict_network(lambda: Tcn(channels, classes, steps), train, test, seed, epochs)
+    return predict_network(partial(Tcn, steps=train.values.shape[1]), train, test, seed, epochs)
 
 
 def predict_network(
-    build: Callable[[], nn.Module], train: Part, test: Part, seed: int, epochs: int
+    build: Callable[[int, int], nn.Module], train: Part, test: Part, seed: int, epochs: int
 ) -> np.ndarray:
     """Train a network with Adam and return the classes of the test cases."""
+    classes = int(max(train.labels.max(), test.labels.max())) + 1
     torch.manual_seed(seed)
-    network = build()
+    network = build(train.values.shape[2], classes)
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     labels = torch.from_numpy(train.labels)
     for _ in tqdm(range(epochs), desc="epochs", disable=None):
@@ -257,8 +257,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for entry in measure(arguments):
             entries.append(entry)
-            mean, sd = entry["test"]["mean"], entry["test"]["sd"]
-            text = f"{100 * mean:.1f}" + (f" ± {100 * sd:.1f}" if sd is not None else "")
+            text = percent(entry["test"])
             sys.stdout.write(f"{entry['problem']:24s} {entry['method']:10s} {text} %\n")
     except (OSError, ValueError) as error:
         sys.stderr.write(f"series_baselines: {error}\n")

@@ -96,9 +96,6 @@ def list_jobs(options: argparse.Namespace) -> Iterator[Job]:
 class Runner:
     """Runs jobs and keeps their results.
 
-    Args:
-        options: The command line.
-
     Raises:
         MolsliceError: The encoder does not exist.
     """
@@ -269,11 +266,6 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
 
     `mean_errors` computes the errors of a pair. Development sets are not counted.
 
-    Args:
-        lines: The result of `list_lines`.
-        label: The method.
-        reference: The method to compare with, or the better of the two baselines for each seed.
-
     Returns:
         Number of pairs, share of pairs with a lower error, median and geometric mean of the ratios of the
         errors, and the 95% confidence interval of the latter, which is None for fewer than five sets. None
@@ -298,15 +290,12 @@ def compare(lines: Sequence[dict[str, Any]], label: str, reference: str) -> dict
 
 
 def bootstrap_interval(logarithms: Sequence[Sequence[float]]) -> list[float] | None:
-    """Return the 95% confidence interval of a geometric mean by resampling the sets.
+    """Return the 95% confidence interval of a geometric mean; None for fewer than five sets.
 
-    The divisions of one set have the same molecules, so they are resampled together.
+    Sets are resampled. The divisions of one set have the same molecules, so they are resampled together.
 
     Args:
         logarithms: The logarithms of the ratios of each set.
-
-    Returns:
-        Its two ends; None for fewer than five sets.
     """
     if len(logarithms) < FEWEST_SETS:
         return None

@@ -262,12 +262,7 @@ def fit_linear(vectors: np.ndarray, values: np.ndarray, test: np.ndarray, classe
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A method.
-
-    Attributes:
-        run: Function that trains and predicts.
-        needs: Attribute of `Work` without which it cannot run, or None.
-    """
+    """A function that trains and predicts, and the attribute of `Work` without which it cannot run."""
 
     run: Callable[[Work], Predictions]
     needs: str | None = None

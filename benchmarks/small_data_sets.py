@@ -133,11 +133,6 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
 
     Rows that cannot be read or have no value are left out. Without a split of its own, a set keeps the first
     row of each molecule, so that no molecule is in two splits.
-
-    Args:
-        measured: The set.
-        folder: Folder of all sets.
-        cache: Folder that keeps the descriptors between runs.
     """
     path = folder / measured.file
     with open_table(path) as table:
@@ -173,13 +168,7 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
 
 
 def describe(smiles: list[str], file: Path, cache: Path) -> DescribedMolecules:
-    """Compute descriptors, counts, canonical SMILES, scaffolds and parents, or read them from `cache`.
-
-    Args:
-        smiles: All rows of `file`.
-        file: The table, whose checksum identifies the rows.
-        cache: Folder of the cached arrays.
-    """
+    """Describe all rows of a table, or read their descriptions from `cache`."""
     identity = {
         "described": file_checksum(file),
         "descriptors": DESCRIPTORS_VERSION,

@@ -92,13 +92,7 @@ def processor_seconds(function: Callable[[], object]) -> float:
 
 
 class Molslice(Side):
-    """Training steps of molslice from a store.
-
-    Args:
-        entry: The configuration.
-        molecules: The molecules.
-        folder: A folder for the store.
-    """
+    """Training steps of molslice from a store in a folder."""
 
     imports = "import molslice.training.run"
 
@@ -160,11 +154,7 @@ def ogb_graphs(molecules: Molecules) -> list[dict[str, Any]]:
 
 
 class PygGin(Graphs, Side):
-    """OGB's baseline GIN-virtual as OGB trains it: PyG's data set in memory, its loader, Adam.
-
-    Args:
-        molecules: The molecules.
-    """
+    """OGB's baseline GIN-virtual as OGB trains it: PyG's data set in memory, its loader, Adam."""
 
     name = "PyG GIN-virtual 5 x 600"
     imports = "import ogb.utils, torch_geometric.loader, torch_geometric.nn"
@@ -229,11 +219,9 @@ def predict_pyg(model: GinVirtual, batch: Any) -> Tensor:  # noqa: ANN401
 
 
 class GraphormerPipeline(Graphs, Side):
-    """The rewrite of Graphormer's pipeline, which preprocesses each molecule in each epoch.
+    """The rewrite of Graphormer's pipeline, with a size of `molslice bench train`.
 
-    Args:
-        size: Name of the sizes, as in `molslice bench train`.
-        molecules: The molecules.
+    It preprocesses each molecule in each epoch.
     """
 
     imports = "import ogb.utils, torch"
@@ -266,14 +254,7 @@ class GraphormerPipeline(Graphs, Side):
 
 
 class Chemprop(Side):
-    """Chemprop at its default size, in a process of its own environment.
-
-    Args:
-        python: The interpreter of the environment.
-        molecules: The molecules.
-        folder: A folder for the file of molecules.
-        threads: Number of threads.
-    """
+    """Chemprop at its default size, in a process of another interpreter."""
 
     imports = ""
 
