@@ -1,9 +1,9 @@
 """Studies of what an attention does: a figure and its numbers, in minutes on a CPU.
 
 Contents: one file is one study, and its name is the name of the study. A study writes a figure (PNG and SVG),
-the numbers of the figure (CSV), and their conditions (JSON). `base.py` is the interface. Shared modules:
+the numbers of the figure (CSV), and their conditions (JSON). `base.py` is the interface and writes the files.
+Shared modules:
 
-    record: the table and the versions beside a figure.
     options: the options of a study, from its constructor.
     networks: untrained encoders.
     models: trained models, found or trained for a short time.

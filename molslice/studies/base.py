@@ -1,8 +1,13 @@
-"""The interface of a study."""
+"""The interface of a study: what it measures, draws and writes."""
 
+import contextlib
+import csv
+import io
+import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,10 +15,12 @@ from matplotlib.figure import Figure
 
 from molslice.figures import to_picture
 from molslice.studies.options import constructor_options
-from molslice.studies.record import rows_to_csv, versions
 from molslice.types import MolsliceError
+from molslice.version import __version__
 
-__all__ = ["Findings", "Request", "Study", "StudyResult"]
+__all__ = ["Findings", "Request", "Study", "StudyResult", "rows_to_csv"]
+
+PACKAGES = ("numpy", "torch", "matplotlib", "rdkit", "lightning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,14 @@ class Findings:
     rows: list[dict[str, Any]]
     notes: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def select(self, **values: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+        """Return the rows with these values, by name of the column."""
+        return [row for row in self.rows if values.items() <= row.items()]
+
+    def values_of(self, column: str) -> list[Any]:
+        """Return the distinct values of a column in their order."""
+        return list(dict.fromkeys(row[column] for row in self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,7 @@ class Study(ABC):
             findings = self.measure(request)
         figure = Figure(layout="constrained")
         self.draw(findings, figure)
-        about = {
+        conditions = {
             "study": self.name,
             "summary": self.summary,
             "seed": request.seed,
@@ -131,13 +146,13 @@ class Study(ABC):
             "options": self.settings(request),
             "notes": findings.notes,
             "rows": len(findings.rows),
-            "versions": versions(),
+            "versions": _versions(),
         }
         files = {kind: out / f"{self.name}.{kind}" for kind in ("csv", "png", "svg", "json")}
         write_atomically(files["csv"], rows_to_csv(findings.rows))
         for kind in ("png", "svg"):
             write_atomically(files[kind], to_picture(figure, kind))
-        write_atomically(files["json"], to_json(about))
+        write_atomically(files["json"], to_json(conditions))
         return StudyResult(self.name, **files, rows=len(findings.rows), notes=findings.notes)
 
     @abstractmethod
@@ -156,3 +171,23 @@ class Study(ABC):
             findings: The result of `measure`.
             figure: An empty figure.
         """
+
+
+def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Convert rows with the same keys to a CSV table: eight digits of floats, empty cells for None."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        short = {name: f"{value:.8g}" for name, value in row.items() if isinstance(value, float)}
+        writer.writerow({**row, **short})
+    return text.getvalue()
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect the numbers of a study, by name."""
+    versions = {"python": platform.python_version(), "molslice": __version__}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions

@@ -23,7 +23,7 @@ MEAN = "mean"  # in the place of a layer
 class Correlation(Study):
     """Pearson correlation between the learned maps of attentions, row by row.
 
-    The definition is that of the paper: the maximum of a map over the heads, the mean over the layers, then
+    The definition is from the paper: the maximum of a map over the heads, the mean over the layers, then
     the Pearson correlation of row i of one model with row i of the other, over the tokens j. Here the mean
     over the rows i is the correlation on one molecule, and the table holds the mean and the standard
     deviation over molecules. Rows and columns are the real tokens including the graph token. The rows of the
@@ -31,7 +31,7 @@ class Correlation(Study):
     without the mean over layers.
 
     Each attention is trained with several seeds, and the correlation between seeds of one attention is the
-    reference for correlations between attentions. `exact` maps are those of `molslice.inference.maps`.
+    reference for correlations between attentions. `exact` maps are as in `molslice.inference.maps`.
     `influence` is |d out_i / d tokens_j|, the same quantity for every attention, with one map for all heads.
     A constant row has no correlation and is left out; the cells of a map of constant rows are empty. In the
     last layer a prediction depends on token 0 only, so the other rows of its map do not affect predictions.
@@ -93,7 +93,7 @@ class Correlation(Study):
         """Draw a matrix of layers against layers for each kind of map; the last of a model is the mean."""
         figure.set_size_inches(13.0, 6.2)
         for axes, kind in zip(figure.subplots(1, len(KINDS)), KINDS, strict=True):
-            rows = [row for row in findings.rows if row["maps"] == kind]
+            rows = findings.select(maps=kind)
             layers = list(dict.fromkeys((row["model_a"], row["layer_a"]) for row in rows))
             where = {layer: index for index, layer in enumerate(layers)}
             matrix = np.full((len(layers), len(layers)), np.nan)

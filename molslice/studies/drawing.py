@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from molslice.chem.depict import Depiction
 
-__all__ = ["draw_matrix", "draw_molecule", "line_style"]
+__all__ = ["add_scale", "draw_matrix", "draw_molecule", "line_style"]
 
 MARKERS = "os^Dv<>pPX*h"
 COLORS = "viridis"
@@ -47,7 +47,7 @@ def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> N
     shown = axes.imshow(matrix, cmap=COLORS, interpolation="nearest", aspect=aspect)
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="xx-small")
-    _scale(figure, axes, shown)
+    add_scale(figure, axes, shown)
 
 
 def draw_molecule(figure: Figure, axes: Axes, depiction: Depiction, values: np.ndarray, title: str) -> None:
@@ -74,10 +74,11 @@ def draw_molecule(figure: Figure, axes: Axes, depiction: Depiction, values: np.n
     axes.margins(0.15)
     axes.axis("off")
     axes.set_title(title, fontsize="small")
-    _scale(figure, axes, shown)
+    add_scale(figure, axes, shown)
 
 
-def _scale(figure: Figure, axes: Axes, shown: Any) -> None:  # noqa: ANN401
+def add_scale(figure: Figure, axes: Axes, shown: Any) -> None:  # noqa: ANN401
+    """Draw the scale of an image or of points beside its axes."""
     bar = figure.colorbar(shown, ax=axes, shrink=0.8, pad=0.02)
     bar.ax.tick_params(labelsize="xx-small")
 

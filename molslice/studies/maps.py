@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeGuard
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from molslice.inference.maps import (
 )
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
-from molslice.studies.drawing import draw_matrix, draw_molecule
+from molslice.studies.drawing import add_scale, draw_matrix, draw_molecule
 from molslice.studies.models import TrainedModel, draw_rows, find_models, load_other_data
 from molslice.studies.networks import read_choice, seeded_encoder
 from molslice.studies.options import require
@@ -54,8 +54,8 @@ class Maps(Study):
     one. Entry (i, j) is the weight of token j in the output of token i. Token 0 is the graph token or the
     class token if the model has one. The second matrix is the input of the output map W_O, tokens by
     channels: for `slice_sort` it is SliceSort(X) itself. The two quantities of each atom, patch or token are
-    those that the attention defines (`by_token` of its `exact_map`), then its weight in the output of token 0
-    and its mean weight in all outputs.
+    the ones that the attention defines (`by_token` of its `exact_map`), then its weight in the output of
+    token 0 and its mean weight in all outputs.
 
     With more than 512 tokens, both matrices have 64 rows, evenly spaced from the first to the last token. The
     number of operations then grows with the cost of the attention and not with the square of the length, and
@@ -102,18 +102,18 @@ class Maps(Study):
         models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
         rows: list[dict[str, Any]] = []
         untrained: dict[str, str] = {}
-        for found in models:
-            if not isinstance(found.model, Graphormer):
-                raise MolsliceError(f"{found.label} is not a model of molecules")
-            request.tell(found.label)
-            calls = record_calls(found.model, batch)
-            rows += _rows("molecule", found, *self._map(calls, found.label))
+        for trained in models:
+            if not isinstance(trained.model, Graphormer):
+                raise MolsliceError(f"{trained.label} is not a model of molecules")
+            request.tell(trained.label)
+            calls = record_calls(trained.model, batch)
+            rows += _rows("molecule", trained, *self._map(calls, trained.label))
             try:
-                calls = self._calls_on(picture, found, request.seed)
+                calls = self._calls_on(picture, trained, request.seed)
             except (MolsliceError, RuntimeError) as error:
-                untrained[found.label] = " ".join(str(error).split())
+                untrained[trained.label] = " ".join(str(error).split())
                 continue
-            rows += _rows("image", found, *self._map(calls, found.label))
+            rows += _rows("image", trained, *self._map(calls, trained.label))
         notes = {
             "models": [model.about for model in models],
             "left_out": left_out,
@@ -127,18 +127,20 @@ class Maps(Study):
         chosen = draw_rows(dataset, 1, request.seed)
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
-        about = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
+        source = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
         sampled: dict[str, str] = {}
-        for found in models:
-            request.tell(found.label)
-            calls = record_calls(found.model, batch)
+        for trained in models:
+            request.tell(trained.label)
+            calls = record_calls(trained.model, batch)
             calls = calls[: len(calls) // 2] if dataset.spec.paired else calls
-            attention_map, mixed = self._map(calls, found.label)
-            rows += _rows(kind, found, attention_map, mixed)
-            sampled |= _sampled(found.label, attention_map)
-        notes = {"models": [model.about for model in models], kind: about, "rows_of_map": sampled}
+            attention_map, mixed = self._map(calls, trained.label)
+            rows += _rows(kind, trained, attention_map, mixed)
+            if attention_map.rows is not None:
+                length = attention_map.token_mask.shape[1]
+                sampled[trained.label] = f"{len(attention_map.rows)} of {length:,}, evenly spaced"
+        notes = {"models": [model.about for model in models], kind: source, "rows_of_map": sampled}
         return Findings(rows, notes, {} if picture is None else {"picture": picture})
 
     def _map(self, calls: list[AttentionCall], label: str) -> tuple[AttentionMap, Tensor | None]:
@@ -154,10 +156,10 @@ class Maps(Study):
             return draw_image(IMAGE_SIZE, seed)
         return whole_image(open_image(self.image), IMAGE_SIZE)
 
-    def _calls_on(self, picture: np.ndarray, found: TrainedModel, seed: int) -> list[Any]:
+    def _calls_on(self, picture: np.ndarray, model: TrainedModel, seed: int) -> list[Any]:
         tokens = embed_patches([picture], PATCH, DIM, seed)
         encoder = seeded_encoder(
-            read_choice(found.attention),
+            read_choice(model.attention),
             seed,
             dim=DIM,
             num_layers=max(LAYERS, self.layer),
@@ -169,10 +171,8 @@ class Maps(Study):
 
     def draw(self, findings: Findings, figure: Figure) -> None:
         """Draw a row for each attention: two matrices and two quantities, for each of molecule and image."""
-        labels = list(dict.fromkeys(row["model"] for row in findings.rows))
-        kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
-        if "depiction" in findings.extra:
-            kinds = ["molecule", "image"]
+        labels = findings.values_of("model")
+        kinds = ["molecule", "image"] if "depiction" in findings.extra else findings.values_of("input")
         figure.set_size_inches(3.0 * COLUMNS * len(kinds), 2.9 * len(labels))
         panels = figure.subplots(len(labels), COLUMNS * len(kinds), squeeze=False)
         for line, label in zip(panels, labels, strict=True):
@@ -184,14 +184,16 @@ class Maps(Study):
         )
 
 
-def _rows(kind: str, model: TrainedModel, found: AttentionMap, mixed: Tensor | None) -> list[dict[str, Any]]:
-    matrix = found.weights[0].mean(0)
-    tokens = list(range(len(matrix))) if found.rows is None else found.rows.tolist()
-    about = {"input": kind, "model": model.label, "attention": model.attention, "map": found.kind}
+def _rows(
+    kind: str, model: TrainedModel, attention_map: AttentionMap, mixed: Tensor | None
+) -> list[dict[str, Any]]:
+    matrix = attention_map.weights[0].mean(0)
+    tokens = list(range(len(matrix))) if attention_map.rows is None else attention_map.rows.tolist()
+    source = {"input": kind, "model": model.label, "attention": model.attention, "map": attention_map.kind}
 
     def row(quantity: str, value: float, i: int | None, j: int | None, channel: int | None) -> dict[str, Any]:
         place = {"token_i": i, "token_j": j, "channel": channel}
-        return {**about, "quantity": quantity, **place, "value": value}
+        return {**source, "quantity": quantity, **place, "value": value}
 
     rows = [
         row("map", value, i, j, None)
@@ -204,28 +206,21 @@ def _rows(kind: str, model: TrainedModel, found: AttentionMap, mixed: Tensor | N
             for i, line in zip(tokens, mixed[0, tokens].tolist(), strict=True)
             for channel, value in enumerate(line)
         ]
-    for quantity, values in _parts(found, matrix).items():
+    for quantity, values in _parts(attention_map, matrix).items():
         rows += [row(quantity, value, None, j, None) for j, value in enumerate(values.tolist())]
     return rows
 
 
-def _sampled(label: str, found: AttentionMap) -> dict[str, str]:
-    """Return the note of a map with some of the rows, by the label of its model."""
-    if found.rows is None:
-        return {}
-    return {label: f"{len(found.rows)} of {found.token_mask.shape[1]:,}, evenly spaced"}
-
-
-def _parts(found: AttentionMap, matrix: Tensor) -> Mapping[str, Tensor]:
+def _parts(attention_map: AttentionMap, matrix: Tensor) -> Mapping[str, Tensor]:
     """Return two values for each token of the first sequence, averaged over heads, by caption."""
-    by_attention = {caption: numbers[0] for caption, numbers in found.by_token.items()}
-    outputs = "all" if found.rows is None else f"{len(found.rows)} tokens"
+    by_attention = {caption: numbers[0] for caption, numbers in attention_map.by_token.items()}
+    outputs = "all" if attention_map.rows is None else f"{len(attention_map.rows)} tokens"
     by_weight = {"taken by token 0": matrix[0], f"taken by {outputs}": matrix.mean(0)}
     return dict(list({**by_attention, **by_weight}.items())[:PANELS])
 
 
 def _draw_input(figure: Figure, panels: Any, findings: Findings, label: str, kind: str) -> None:  # noqa: ANN401
-    rows = [row for row in findings.rows if (row["model"], row["input"]) == (label, kind)]
+    rows = findings.select(model=label, input=kind)
     if not rows:
         for axes in panels:
             axes.axis("off")
@@ -264,14 +259,10 @@ def _quantities(rows: list[dict[str, Any]]) -> list[str]:
 
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
     """Return the image of a row if it is square and its tokens are patches, else None."""
-    if not _is_patched(dataset):
+    if not (isinstance(dataset, ImageDataset) and dataset.cutting.tokens == "patches"):
         return None
     picture = dataset.images[row]
     return picture if picture.shape[0] == picture.shape[1] else None
-
-
-def _is_patched(dataset: Dataset) -> TypeGuard[ImageDataset]:
-    return isinstance(dataset, ImageDataset) and dataset.cutting.tokens == "patches"
 
 
 def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:
@@ -294,5 +285,4 @@ def _draw_patches(figure: Figure, axes: Axes, picture: np.ndarray, values: np.nd
     axes.set_title(title, fontsize="small")
     axes.set_xticks([])
     axes.set_yticks([])
-    bar = figure.colorbar(shown, ax=axes, shrink=0.8, pad=0.02)
-    bar.ax.tick_params(labelsize="xx-small")
+    add_scale(figure, axes, shown)

@@ -194,20 +194,20 @@ def _given(runs: Sequence[Path | str]) -> list[TrainedModel]:
     labels = labels_of([load_network(run).config for run in runs])
     seeded = []
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
-        found = _load(run, label)
+        model = _load(run, label)
         same = labels.count(label) > 1
         number = labels[: index + 1].count(label)
-        seeded.append(replace(found, label=f"{label} ({number})") if same else found)
+        seeded.append(replace(model, label=f"{label} ({number})") if same else model)
     return seeded
 
 
 def _load(run: Path | str, label: str) -> TrainedModel:
     predictor = load_network(run)
     model: nn.Module = predictor.model
-    if not any(isinstance(part, Attention) for part in model.modules()):
+    if not any(isinstance(module, Attention) for module in model.modules()):
         raise MolsliceError(f"{run} holds a model without attention: {predictor.config.model.name!r}")
     config, summary = predictor.config, predictor.summary or {}
-    about = {
+    description = {
         "label": label,
         "from": str(run),
         "attention": attention_label(config),
@@ -215,7 +215,7 @@ def _load(run: Path | str, label: str) -> TrainedModel:
         "seed": config.seed,
         "valid": (summary.get("valid") or {}).get(summary.get("metric")),
     }
-    return TrainedModel(label, model, attention_label(config), config.seed, about)
+    return TrainedModel(label, model, attention_label(config), config.seed, description)
 
 
 def _short_run(entry: str, data: str, steps: int, seed: int) -> RunConfig:

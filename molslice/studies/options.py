@@ -30,12 +30,12 @@ class Option:
 def constructor_options(study: type) -> dict[str, Option]:
     """Return the options of a study by name, in the order of its constructor."""
     hints = typing.get_type_hints(study.__init__, include_extras=True)
-    found = {}
+    options = {}
     for name, parameter in inspect.signature(study.__init__).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             kind, *remarks = typing.get_args(hints[name])
-            found[name] = Option(name, kind, str(remarks[0]), parameter.default)
-    return found
+            options[name] = Option(name, kind, str(remarks[0]), parameter.default)
+    return options
 
 
 def require(holds: bool, name: str, value: object, expected: str) -> None:

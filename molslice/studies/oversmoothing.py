@@ -37,7 +37,7 @@ class Oversmoothing(Study):
       output_difference: the largest difference between a query's outputs for both orders of tokens; for
         `sort`, between the sorted columns.
 
-    Source: The questions are those of the Sliceformer authors' `sofmax_equ_test.py` (standard deviation,
+    Source: The questions come from the Sliceformer authors' `sofmax_equ_test.py` (standard deviation,
     distance and share of equal entries after a permutation). Its softmax omits the exponential in the
     numerator; ours does not.
     """
@@ -66,11 +66,11 @@ class Oversmoothing(Study):
         rows: list[dict[str, Any]] = []
         for count in self.tokens:
             request.tell(f"{count:,} tokens")
-            found: dict[tuple[str, str, str], list[float]] = {}
+            draws: dict[tuple[str, str, str], list[float]] = {}
             for repeat in range(self.repeats):
                 for key, value in self._draw_once(count, repeat, request.seed):
-                    found.setdefault(key, []).append(value)
-            for (method, dtype, quantity), values in found.items():
+                    draws.setdefault(key, []).append(value)
+            for (method, dtype, quantity), values in draws.items():
                 rows.append(
                     {
                         "tokens": count,
@@ -94,20 +94,20 @@ class Oversmoothing(Study):
         query = query / query.norm(dim=1, keepdim=True) * self.channels**0.5
         key, value = draw(count, self.channels), draw(count, self.channels)
         orders = [torch.randperm(count, generator=generator) for _ in range(self.permutations)]
-        found = []
+        measured = []
         for dtype, kind in DTYPES.items():
             key_, value_ = key.to(kind), value.to(kind)
-            found += [
+            measured += [
                 (("softmax", dtype, name), x)
                 for name, x in self._softmax(query.to(kind), key_, value_, orders[0])
             ]
             scores = key_ @ query[0].to(kind) / self.channels**0.5
             for method in METHODS:
-                found += [((method, dtype, name), x) for name, x in _exactness(method, scores, orders)]
+                measured += [((method, dtype, name), x) for name, x in _exactness(method, scores, orders)]
             columns, again = (x.T.contiguous().sort(-1).values for x in (value_, value_[orders[0]]))
-            found.append((("sort", dtype, "output_sd"), float(columns.double().std(-1).mean())))
-            found.append((("sort", dtype, "output_difference"), float((columns - again).abs().max())))
-        return found
+            measured.append((("sort", dtype, "output_sd"), float(columns.double().std(-1).mean())))
+            measured.append((("sort", dtype, "output_difference"), float((columns - again).abs().max())))
+        return measured
 
     def _softmax(
         self,
@@ -159,17 +159,17 @@ class Oversmoothing(Study):
 def _exactness(method: str, scores: Float[Tensor, " N"], orders: list[Tensor]) -> list[tuple[str, float]]:
     """Return each quantity for each permutation."""
     apply = METHODS[method]
-    plain, found = apply(scores), []
+    plain, quantities = apply(scores), []
     for order in orders:
         expected = plain[order] if method == "softmax" else plain
         permuted = apply(scores[order])
         difference = (expected - permuted).abs().double()
-        found += [
+        quantities += [
             ("share_equal", float((expected == permuted).double().mean())),
             ("largest_difference", float(difference.max())),
             ("sum_of_differences", float(difference.sum())),
         ]
-    return found
+    return quantities
 
 
 def _plot(
@@ -182,8 +182,7 @@ def _plot(
     marker: str,
     spread: bool = True,
 ) -> None:
-    wanted = {"method": method, "dtype": dtype, "quantity": quantity}
-    rows = [row for row in findings.rows if wanted.items() <= row.items()]
+    rows = findings.select(method=method, dtype=dtype, quantity=quantity)
     tokens, means, sds = ([row[name] for row in rows] for name in ("tokens", "mean", "sd"))
     bars = sds if spread else None
     axes.errorbar(tokens, means, yerr=bars, marker=marker, markersize=5, capsize=3, label=label)

@@ -136,14 +136,14 @@ class Permutation(Study):
     def _measure_runs(self, batch: Batch, row_name: str, request: Request) -> Findings:
         models, _ = find_models((), request, data=self.data, steps=1)
         rows: list[dict[str, Any]] = []
-        for found in models:
-            request.tell(found.label)
-            encoder = next(part for part in found.model.modules() if isinstance(part, Encoder))
-            given = _recorded_input(encoder, found.model, batch)
+        for trained in models:
+            request.tell(trained.label)
+            encoder = next(module for module in trained.model.modules() if isinstance(module, Encoder))
+            given = _recorded_input(encoder, trained.model, batch)
             symmetry = _symmetry(encoder)
             changes = _changes(encoder, given, _shuffled(given.token_mask, request.seed))
-            rows += [_row(row_name, found.label, symmetry, depth, x) for depth, x in enumerate(changes, 1)]
-        return Findings(rows, {"models": [found.about for found in models]})
+            rows += [_row(row_name, trained.label, symmetry, depth, x) for depth, x in enumerate(changes, 1)]
+        return Findings(rows, {"models": [model.about for model in models]})
 
     @torch.no_grad()
     def _molecules(self, batch: MoleculeBatch, seed: int) -> _Input:
@@ -169,23 +169,22 @@ class Permutation(Study):
 
     def draw(self, findings: Findings, figure: Figure) -> None:
         """Draw all tokens above and token 0 below, a column for each input and a line for each attention."""
-        kinds = list(dict.fromkeys(row["input"] for row in findings.rows))
-        names = list(dict.fromkeys(row["attention"] for row in findings.rows))
+        kinds, names = findings.values_of("input"), findings.values_of("attention")
         figure.set_size_inches(5.0 * len(kinds) + 3.0, 9.0)
         panels = figure.subplots(len(SHOWN), len(kinds), squeeze=False, sharey=True, sharex=True)
         for line, (quantity, words) in zip(panels, SHOWN.items(), strict=True):
             line[0].set_ylabel(f"relative change of {words}")
             for axes, kind in zip(line, kinds, strict=True):
                 for index, name in enumerate(names):
-                    rows = [r for r in findings.rows if (r["input"], r["attention"]) == (kind, name)]
+                    rows = findings.select(input=kind, attention=name)
                     if not rows[0]["reason"]:
                         _draw_line(axes, rows, quantity, name, index)
                 axes.set(yscale="log", title=kind)
                 axes.grid(alpha=0.3)
         for axes in panels[-1]:
             axes.set_xlabel("layers")
-        found = [axes.get_legend_handles_labels() for axes in panels[0]]
-        handles = {label: handle for both in found for handle, label in zip(*both, strict=True)}
+        legends = [axes.get_legend_handles_labels() for axes in panels[0]]
+        handles = {label: handle for both in legends for handle, label in zip(*both, strict=True)}
         figure.legend(
             handles.values(),
             handles,
@@ -229,7 +228,7 @@ def _row(
 
 def _symmetry(encoder: Encoder) -> str:
     """Return the symmetry that the attention declares for its options."""
-    return next(part for part in encoder.modules() if isinstance(part, Attention)).traits.symmetry
+    return next(module for module in encoder.modules() if isinstance(module, Attention)).traits.symmetry
 
 
 def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:
@@ -271,19 +270,19 @@ def _changes(encoder: Encoder, given: _Input, orders: Int[Tensor, "B N"]) -> lis
     inverse = orders.argsort(1)
     rows = torch.arange(len(orders))[:, None]
     mask = given.token_mask[..., None]
-    found = []
+    changes = []
     both = zip(_states(encoder, given), _states(encoder, _permuted(given, orders)), strict=True)
     for plain, permuted in both:
         plain, permuted = plain.masked_fill(~mask, 0.0), permuted[rows, inverse].masked_fill(~mask, 0.0)
         difference = (permuted - plain).double()
-        found.append(
+        changes.append(
             {
                 "all": difference.flatten(1).norm(dim=1) / plain.double().flatten(1).norm(dim=1),
                 "first": difference[:, 0].norm(dim=1) / plain[:, 0].double().norm(dim=1),
                 "equal": (permuted[:, 0] == plain[:, 0]).double().mean(1),
             }
         )
-    return found
+    return changes
 
 
 @torch.no_grad()

@@ -82,26 +82,26 @@ class Spectrum(Study):
             what = "atoms" if extra else "tokens"
             raise MolsliceError(f"no row drawn from {dataset.source} has {length - extra} {what}")
         batch = dataset.collate(chosen)
-        found: list[dict[str, Any]] = []
+        spectra: list[dict[str, Any]] = []
         for model in models:
             request.tell(model.label)
             for layer, call in enumerate(record_calls(model.model, batch), start=1):
                 places = (call.tokens, mixed_tokens(call), call.output.tokens)
                 for place, tokens in zip(PLACES, places, strict=True):
                     if tokens is not None:
-                        found += _rows({"model": model.label, "layer": layer, "place": place}, tokens)
+                        spectra += _rows({"model": model.label, "layer": layer, "place": place}, tokens)
         notes = {"models": [m.about for m in models], "left_out": left_out, "length": length - extra}
-        return Findings(found, notes)
+        return Findings(spectra, notes)
 
     def draw(self, findings: Findings, figure: Figure) -> None:
         """Draw a panel for each model with a line for each layer, and the effective ranks of all models."""
-        labels = list(dict.fromkeys(row["model"] for row in findings.rows))
+        labels = findings.values_of("model")
         columns = min(3, len(labels) + 1)
         height = -(-(len(labels) + 1) // columns)
         figure.set_size_inches(4.2 * columns, 3.4 * height)
         panels = list(figure.subplots(height, columns, squeeze=False).flat)
         for axes, label in zip(panels, labels, strict=False):
-            layers = sorted({row["layer"] for row in findings.rows if row["model"] == label})
+            layers = sorted({row["layer"] for row in findings.select(model=label)})
             for layer in layers:
                 shade = colormaps["viridis"](0.9 * (layer - 1) / max(1, len(layers) - 1))
                 indices, means = _line(findings, label, layer, "output")
@@ -118,8 +118,7 @@ class Spectrum(Study):
         last = panels[len(labels)]
         for index, label in enumerate(labels):
             for place, style in (("output", {}), ("mixed", {"linestyle": ":", "label": None})):
-                wanted = {"model": label, "place": place, "quantity": "effective_rank"}
-                chosen = [row for row in findings.rows if wanted.items() <= row.items()]
+                chosen = findings.select(model=label, place=place, quantity="effective_rank")
                 layers, means, spread = ([row[k] for row in chosen] for k in ("layer", "mean", "sd"))
                 line = {"label": label, **line_style(index), **style}
                 last.errorbar(layers, means, yerr=spread, capsize=2, **line)
@@ -131,29 +130,27 @@ class Spectrum(Study):
             axes.axis("off")
 
 
-def _rows(about: dict[str, Any], tokens: Float[Tensor, "B N D"]) -> list[dict[str, Any]]:
+def _rows(source: dict[str, Any], tokens: Float[Tensor, "B N D"]) -> list[dict[str, Any]]:
     values = torch.linalg.svdvals(tokens.double())  # [B, min(N, D)], descending
     relative = values / values[:, :1].clamp(min=torch.finfo(values.dtype).tiny)
     shares = values / values.sum(1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     rank = torch.special.entr(shares).sum(1).exp()
-    rows = [
-        {"quantity": "singular_value", "index": k + 1, "of": relative[:, k]} for k in range(relative.shape[1])
+    quantities: list[tuple[str, int | None, Tensor]] = [
+        ("singular_value", k + 1, column) for k, column in enumerate(relative.T)
     ]
-    rows.append({"quantity": "effective_rank", "index": None, "of": rank})
     return [
         {
-            **about,
-            **row,
-            "mean": float(of.mean()),
-            "sd": float(of.std(correction=0)),
-            "rows": len(of),
+            **source,
+            "quantity": quantity,
+            "index": index,
+            "mean": float(values.mean()),
+            "sd": float(values.std(correction=0)),
+            "rows": len(values),
         }
-        for row in rows
-        if isinstance(of := row.pop("of"), Tensor)
+        for quantity, index, values in [*quantities, ("effective_rank", None, rank)]
     ]
 
 
 def _line(findings: Findings, label: str, layer: int, place: str) -> tuple[list[int], list[float]]:
-    wanted = {"model": label, "layer": layer, "place": place, "quantity": "singular_value"}
-    rows = [row for row in findings.rows if wanted.items() <= row.items()]
+    rows = findings.select(model=label, layer=layer, place=place, quantity="singular_value")
     return [row["index"] for row in rows], [row["mean"] for row in rows]

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from molslice.studies import STUDIES, run_study
-from molslice.studies.base import Request
-from molslice.studies.record import rows_to_csv
+from molslice.studies.base import Request, rows_to_csv
 from tests.data.molecules.builders import gap_folder
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
