@@ -1,7 +1,7 @@
 """The attentions: one file, one attention, one configuration name.
 
-Contents: `base.py` defines the interface. Each attention has one file, with its formula as the class
-docstring.
+Contents: `base.py` defines the interface, and a base class for attentions with queries, keys and values. Each
+attention has one file, with its formula as the class docstring.
 Imports: `molslice.ops`, `molslice.types`, `molslice.registry`, torch, numpy. Attentions do not import each
 other.
 To add one: write `my_name.py` with a class `MyName(Attention)`. The contract tests then run for it, and

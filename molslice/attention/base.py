@@ -113,7 +113,7 @@ class Attention(nn.Module, ABC):
 
     Args:
         spec: Settings that the model passes to each attention.
-        traits: Properties with these options; None for those of the class.
+        traits: Properties with these options; None for the traits of the class.
 
     Raises:
         MolsliceError: The traits exclude what the spec asks for, or an option of the subclass is invalid.
@@ -135,9 +135,9 @@ class Attention(nn.Module, ABC):
         afterwards. All other parameters keep the values that the constructor gave them. Override it for
         another initialization.
         """
-        for part in self.modules():
-            if isinstance(part, Projection):
-                initialize_map(part, self.spec.initialization)
+        for module in self.modules():
+            if isinstance(module, Projection):
+                initialize_map(module, self.spec.initialization)
 
     @property
     def name(self) -> str:
@@ -276,23 +276,31 @@ class Attention(nn.Module, ABC):
         return context.memory, context.memory_mask
 
     def mix_pairs(self, value: Float[Tensor, "B H N C"], context: TokenContext) -> Float[Tensor, "B H N C"]:
-        """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`.
+        """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`; otherwise V.
 
         Dropout is applied to the weights.
 
         Args:
             value: Values V [B, H, N, C].
-            context: A context with a pair bias.
+            context: The context of the tokens.
 
         Returns:
             The mixed values U [B, H, N, C].
         """
+        if self.spec.pair_bias_mode != "mix":
+            return value
         weights = context.pair_weights
         if weights is None or self.spec.causal:  # `pair_weights` includes future tokens
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
         weights = functional.dropout(weights, self.spec.dropout, self.training)
         return weights.to(value.dtype) @ value
+
+    def mix_values(self, value: Float[Tensor, "B N E"], context: TokenContext) -> Float[Tensor, "B N E"]:
+        """Return `mix_pairs` of values whose heads are not split."""
+        if self.spec.pair_bias_mode != "mix":
+            return value
+        return self.merge_heads(self.mix_pairs(self.split_heads(value), context))
 
     def pair_mixing(self, context: TokenContext) -> Float[Tensor, "B H N N"] | None:
         """Return softmax(S + E) [B, H, N, N] if the attention mixes the values by it, else None."""
@@ -316,10 +324,10 @@ class Attention(nn.Module, ABC):
         Returns:
             The map [B, H, N, M] in evaluation mode. Entries at padding are arbitrary.
         """
-        found = self._values_and_mixed(tokens, context)
-        if found is None:
+        values_and_mixed = self._values_and_mixed(tokens, context)
+        if values_and_mixed is None:
             return None
-        values, mixed = found
+        values, mixed = values_and_mixed
         channels = channel_maps(mixed, values, context.token_mask, self.spec.num_heads)
         return None if channels is None else ExactMap(channels.mean(2), {"channels": channels})
 
@@ -328,7 +336,7 @@ class Attention(nn.Module, ABC):
     ) -> Float[Tensor, "B H K N"] | None:
         """Return some rows of the exact attention map, with one backward pass for each row.
 
-        Unlike `exact_map` it needs no tensor with N^2 entries besides those of the attention itself.
+        Unlike `exact_map` it needs no tensor with N^2 entries besides the tensors of the attention itself.
 
         Args:
             tokens: Tokens [B, N, D], zero at padding.
@@ -453,6 +461,17 @@ class Attention(nn.Module, ABC):
     def merge_heads(heads: Float[Tensor, "B H N C"]) -> Float[Tensor, "B N E"]:
         """Invert `split_heads`."""
         return heads.transpose(1, 2).flatten(-2)
+
+
+class QueryKeyValueAttention(Attention):
+    """Base class of attentions with the projections `query`, `key`, `value` and `output`."""
+
+    def __init__(self, spec: AttentionSpec, traits: Traits | None = None) -> None:
+        super().__init__(spec, traits)
+        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
+        self.output = Projection(spec.inner_dim, spec.dim)
 
 
 def _is_vmapped(tokens: Tensor) -> bool:

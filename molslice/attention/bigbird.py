@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
@@ -21,7 +21,7 @@ from molslice.ops.windows import (
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
-class Bigbird(Attention):
+class Bigbird(QueryKeyValueAttention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in the blocks that the block of i attends to.
 
     The real tokens are cut into blocks of `block`. A block attends to the first `num_global` blocks, to
@@ -73,18 +73,12 @@ class Bigbird(Attention):
             )
         super().__init__(spec)
         self.block, self.num_global, self.num_random, self.seed = block, num_global, num_random, seed
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute the rows of the global blocks, packed first, by one product, and the others by blocks."""
         order = packing_order(context.token_mask)
         packed = pack_tokens(tokens, order)
-        value = self.value(tokens)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(tokens), context)
         query, key, value = self.query(packed), self.key(packed), pack_tokens(value, order)
         first = min(self.num_global * self.block, tokens.shape[1])
         parts = []
@@ -118,7 +112,7 @@ class Bigbird(Attention):
         order: Int[Tensor, "B N"],
         context: TokenContext,
     ) -> Float[Tensor, "B N D"]:
-        """Compute the rows by blocks, including those of the global blocks, which are unused."""
+        """Compute the rows by blocks, including the rows of the global blocks, which are unused."""
         length, size, first = query.shape[1], self.block, self.num_global * self.block
         blocks = split_blocks(query, size)
         count = context.token_mask.sum(1)

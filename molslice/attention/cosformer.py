@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import kernel_average, positive_average, precise
 from molslice.ops.packing import real_positions
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -15,7 +15,7 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 EPS = 1e-6
 
 
-class Cosformer(Attention):
+class Cosformer(QueryKeyValueAttention):
     """out_i = sum_j w_ij V_j / max(sum_j w_ij, eps) W_O, w_ij = relu(Q_i) relu(K_j) cos(pi (i - j) / 2M).
 
     The formula holds per head. i and j are ranks among the real tokens, from 0. By cos(a - b) = cos a cos b +
@@ -46,10 +46,6 @@ class Cosformer(Attention):
                 "the causal form of cosformer needs max_tokens, to which it compares distances"
             )
         super().__init__(spec)
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
@@ -62,9 +58,7 @@ class Cosformer(Attention):
         query = self._features(self.query(tokens), mask, longest)
         key = self._features(self.key(memory), memory_mask, longest)
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         if self.spec.causal:
             heads = kernel_average(query, key, value, EPS, causal=True)
         else:

@@ -5,13 +5,13 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import precise, two_averages
 from molslice.ops.masked import masked_softmax
 from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
-class Efficient(Attention):
+class Efficient(QueryKeyValueAttention):
     """out = softmax_over_features(Q) (softmax_over_tokens(K)^T V) W_O, per head.
 
     Both softmaxes have no scale, as in the authors' code. The softmax over tokens runs over the real tokens,
@@ -32,10 +32,6 @@ class Efficient(Attention):
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
@@ -44,8 +40,6 @@ class Efficient(Attention):
         by_feature = precise(self.split_heads(self.query(tokens))).softmax(-1)
         key = precise(self.split_heads(self.key(memory)))
         by_token = masked_softmax(key, memory_mask[:, None, :, None], 2)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         heads = two_averages(by_feature, by_token, value)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))

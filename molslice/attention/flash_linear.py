@@ -39,7 +39,7 @@ class FlashLinear(Attention):
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Hua et al. 2022 (FLASH), mixed chunk attention; e = 2 D, s = 128 and c = 256 are the paper's. The
-    scale of the squared ReLU and the initial scales of Q and K are those of `flash_quad`. The paper's
+    scale of the squared ReLU and the initial scales of Q and K are as in `flash_quad`. The paper's
     relative position bias and rotary positions are omitted: within a chunk tokens have no order.
     """
 
@@ -74,8 +74,7 @@ class FlashLinear(Attention):
         """Process packed tokens in chunks [B, G, c, channels], with scores and sums in at least float32."""
         order = packing_order(context.token_mask)
         gate, value, shared = (functional.silu(f(tokens)) for f in (self.gate, self.value, self.shared))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(value, context)
         real = self._chunks(packed_mask(context.token_mask)[..., None])
         value = self._chunks(pack_tokens(value, order)).masked_fill(~real, 0.0)
         shared = self._chunks(pack_tokens(shared, order))

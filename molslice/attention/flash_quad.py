@@ -65,8 +65,7 @@ class FlashQuad(Attention):
         """Compute scores and their squares in float32: half precision overflows at a score of 256."""
         mask = context.token_mask
         gate, value, shared = (functional.silu(f(tokens)) for f in (self.gate, self.value, self.shared))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(value, context)
         query, key = (shared * self.scale[i] + self.shift[i] for i in range(2))
         scores = query @ key.transpose(1, 2) / self.key_dim**0.5
         scores = (scores if scores.dtype == torch.float64 else scores.float())[:, None]

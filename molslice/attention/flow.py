@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, ExactMap, Projection, Traits
+from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits
 from molslice.ops.causal import causal_product
 from molslice.ops.features import full_precision, positive_elu, precise
 from molslice.ops.masked import masked_softmax, masked_sum
@@ -85,7 +85,7 @@ class _Past(NamedTuple):
     key_values: Float[Tensor, "B H C C"]
 
 
-class Flow(Attention):
+class Flow(QueryKeyValueAttention):
     """out = (phi(Q) / I) (phi(K)^T V') * sigmoid(I') W_O, per head, with phi = sigmoid.
 
     Sums run over the n real tokens, and eps is added in each division:
@@ -136,7 +136,7 @@ class Flow(Attention):
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2022 (Flowformer), the normal and the causal algorithm of the paper. The factors j, i
-    and t of the causal form are those of the authors' code. The options are for its ablations; the code has
+    and t of the causal form are as in the authors' code. The options are for its ablations; the code has
     no form of them, so that the factors of `softmax` as an allocation and m / n of the competition are ours.
     """
 
@@ -181,18 +181,13 @@ class Flow(Attention):
         has_causal = phi != "relu"
         super().__init__(spec, replace(self.traits, causal=has_causal, recurrent=has_causal))
         self.phi, self.competition, self.allocation, self.clamp = phi, competition, allocation, clamp
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output, as in the authors' code
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Run in linear time; with `logits`, the capacities are an N x N matrix."""
         query, key, sinks, sources = self._features(tokens, context)
         value = self.split_heads(self.value(self.memory_of(tokens, context)[0]))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         # V' is divided by m, the bound of the competition, so that it does not overflow in half precision.
         size = sources.sum(2, keepdim=True).clamp(min=1)
         if self.spec.pair_bias_mode == "logits":

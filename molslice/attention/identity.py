@@ -36,7 +36,5 @@ class Identity(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Mix by the pair bias if there is one."""
-        value = self.value(tokens)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(tokens), context)
         return AttentionOutput(self.dropout(self.output(value)))

@@ -71,8 +71,7 @@ class KeySort(Attention):
         memory, memory_mask = self.memory_of(tokens, context)
         own = self.value(tokens)
         value = self.split_heads(self.value(memory) if self.spec.cross else own)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
         query = self.query(tokens).transpose(1, 2).to(dtype) * self.slope
         key = self.key(memory).transpose(1, 2).to(dtype) * self.slope

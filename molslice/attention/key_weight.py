@@ -45,9 +45,7 @@ class KeyWeight(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute exponents in at least float32. Dropout is on the weights, or on the running mean."""
         memory, mask = self.memory_of(tokens, context)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
         logit = self.weight(memory).transpose(1, 2).to(dtype)
         if self.spec.pair_bias_mode == "logits":

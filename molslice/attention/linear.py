@@ -5,12 +5,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import kernel_average, kernel_step, positive_average, positive_elu, precise
 from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
 
 
-class Linear(Attention):
+class Linear(QueryKeyValueAttention):
     """out_i = sum_j phi(Q_i) phi(K_j) V_j / sum_j phi(Q_i) phi(K_j) W_O, per head, with phi = elu + 1.
 
     Sums run over the real tokens, and over j <= i in the causal form. One token at a time, the state has C (C
@@ -34,10 +34,6 @@ class Linear(Attention):
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
@@ -46,9 +42,7 @@ class Linear(Attention):
         query = positive_elu(precise(self.split_heads(self.query(tokens))))
         key = positive_elu(precise(self.split_heads(self.key(memory))))
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         if self.spec.causal:
             heads = kernel_average(query, key, value, causal=True)
         else:

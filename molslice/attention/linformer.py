@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.masked import zero_padding
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -15,7 +15,7 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 Share = Literal["none", "heads", "kv"]
 
 
-class Linformer(Attention):
+class Linformer(QueryKeyValueAttention):
     """out = softmax(Q (E K)^T / sqrt(C)) (F V) W_O, per head, E and F of shape `rank` x max_tokens.
 
     Column j of E and F belongs to the j-th real token. Padding has no effect, and a sequence of n tokens uses
@@ -53,10 +53,6 @@ class Linformer(Attention):
         super().__init__(spec)
         longest = spec.max_tokens or 1
         self.rank = min(128, longest) if rank is None else rank
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         shape = (spec.num_heads if share == "none" else 1, self.rank, longest)
         self.project_key = _projection(*shape)
         self.project_value = None if share == "kv" else _projection(*shape)
@@ -65,8 +61,7 @@ class Linformer(Attention):
         """Pack keys and values to the front, so that the j-th real token meets column j of E and F."""
         memory, memory_mask = self.memory_of(tokens, context)
         query, key, value = self.split_heads(self.query(tokens)), self.key(memory), self.value(memory)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(value, context)
         order, mask = packing_order(memory_mask), packed_mask(memory_mask)
         key, value = (self.split_heads(zero_padding(pack_tokens(x, order), mask)) for x in (key, value))
         length = memory.shape[1]

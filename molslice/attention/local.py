@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
@@ -19,7 +19,7 @@ from molslice.ops.windows import (
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
-class Local(Attention):
+class Local(QueryKeyValueAttention):
     """out_i = sum_j softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j with |i - j| <= window, per head.
 
     Positions count the real tokens. In the causal form i attends to i - window <= j <= i. Scores are computed
@@ -54,10 +54,6 @@ class Local(Attention):
             raise MolsliceError(f"local takes a window of at least 1 token to each side, got window={window}")
         super().__init__(spec)
         self.window = window
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Process blocks of `window` queries, each with the keys of its own and both neighboring blocks."""
@@ -66,9 +62,7 @@ class Local(Attention):
         after = 0 if self.spec.causal else before
         order = packing_order(mask)
         packed = pack_tokens(tokens, order)
-        value = self.value(tokens)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(tokens), context)
         query = split_blocks(self.query(packed), size)
         key, value = (
             with_neighbors(split_blocks(x, size), before, after)

@@ -31,7 +31,7 @@ class Longformer(Attention):
 
     A key that is global and in the window counts once. In the paper the task determines which tokens are
     global; taking the first ones is ours (a graph token or a class token is first). With `pair_bias: logits`,
-    S + E is added to the scores that are computed, also those of the global tokens (ours). With `mix`,
+    S + E is added to the scores that are computed, also the scores of the global tokens (ours). With `mix`,
     softmax(S + E) V replaces V, and softmax(S + E) Vg replaces Vg (ours).
 
     Args:

@@ -12,7 +12,7 @@ from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Mean(Attention):
-    """out_i = (1/n) sum_j V_j W_O, the same for every token; n the real tokens, or those of the memory.
+    """out_i = (1/n) sum_j V_j W_O, the same for every token; n the real tokens, or the tokens of the memory.
 
     The causal form is the running mean: out_t = (1/t) sum_{j<=t} V_j W_O, with t counted from 1. With
     `pair_bias: mix`, softmax(S + E) V replaces V. Dropout is applied to the output, because there are no
@@ -41,9 +41,7 @@ class Mean(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute one mean per sequence and project it once; in the causal form, a running sum."""
         memory, mask = self.memory_of(tokens, context)
-        value = self.value(memory)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(memory), context)
         # Sums of thousands of terms need float32, also if the model computes in half precision.
         value = value if value.dtype == torch.float64 else value.float()
         if self.spec.causal:

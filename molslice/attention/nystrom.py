@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import full_precision, precise
 from molslice.ops.inverse import razavi_inverse
 from molslice.ops.landmarks import segment_means
@@ -15,7 +15,7 @@ from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
-class Nystrom(Attention):
+class Nystrom(QueryKeyValueAttention):
     """out = softmax(Q K~^T) Z softmax(Q~ K^T) V W_O, Z the pseudo-inverse of softmax(Q~ K~^T), per head.
 
     The scores are divided by sqrt(C). Q~ and K~ are the means of Q and K over L = `landmarks` segments of the
@@ -65,10 +65,6 @@ class Nystrom(Attention):
             raise MolsliceError(f"nystrom takes an odd conv_kernel or null, got {conv_kernel}")
         super().__init__(spec, self.traits if conv_kernel is None else replace(self.traits, cross=False))
         self.landmarks, self.iterations = landmarks, iterations
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.conv = None
         if conv_kernel is not None:
             shape, heads = (conv_kernel, 1), spec.num_heads
@@ -81,8 +77,7 @@ class Nystrom(Attention):
         memory, memory_mask = self.memory_of(tokens, context)
         query = precise(self.split_heads(self.query(tokens)))
         key, value = precise(self.split_heads(self.key(memory))), self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         # The inverse amplifies rounding errors of its input, so full precision is kept.
         with full_precision(query):
             query = query / self.spec.head_dim**0.5

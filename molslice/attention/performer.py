@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import (
     full_precision,
     layer_generator,
@@ -24,7 +24,7 @@ _LOWEST = -1e30  # exponent of padding
 _TINY = 1e-30  # replaces a divisor of zero; its inverse is finite in float32
 
 
-class Performer(Attention):
+class Performer(QueryKeyValueAttention):
     """out_i = sum_j phi(q_i) phi(k_j) V_j / sum_j phi(q_i) phi(k_j) W_O, per head, q, k = Q, K / C^(1/4).
 
     phi_f(x) = exp(w_f x - |x|^2 / 2), f = 1 .. F. The mean over f of phi_f(q) phi_f(k) is an unbiased
@@ -71,10 +71,6 @@ class Performer(Attention):
         if num_features is None:
             num_features = size * max(1, math.ceil(math.log(size)))
         self.num_features = num_features
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         projection = orthogonal_projection(num_features, size, layer_generator(seed, spec.layer))
         self.register_buffer("projection", projection)  # trained weights depend on these features
         self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
@@ -83,9 +79,7 @@ class Performer(Attention):
         """Compute the attention from the logarithms of the features."""
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self._log_features(self.query(tokens)), self._log_features(self.key(memory))
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         mask = memory_mask[:, None, :, None]
         if self.spec.causal:
             heads = self._causal(query, key, value, mask)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Projection, QueryKeyValueAttention, Traits
 from molslice.ops.features import (
     fourier_features,
     gaussian_projection,
@@ -25,7 +25,7 @@ GATE_BIAS = 3.0  # of the gate at the start: g is 0.95, a memory of about 20 tok
 _TINY = 1e-30  # replaces a sum of no terms
 
 
-class RandomFeature(Attention):
+class RandomFeature(QueryKeyValueAttention):
     """out_i = sum_j phi(q_i) phi(k_j) V_j / max(sum_j phi(q_i) phi(k_j), 0.1 n) W_O, per head.
 
     q = Q / |Q| and k = K / |K| per head. phi(x) = [sin(w_f (s x)), cos(w_f (s x))] / sqrt(F), f = 1 .. F, so
@@ -87,10 +87,6 @@ class RandomFeature(Attention):
             )
         super().__init__(spec, replace(self.traits, cross=not gate))
         self.num_features = spec.head_dim if num_features is None else num_features
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.scale = nn.Parameter(torch.ones(spec.num_heads, 1, spec.head_dim)) if learned_scale else None
         self.gate = Projection(spec.dim, spec.num_heads) if gate else None
         shape = (spec.num_heads, self.num_features, spec.head_dim)
@@ -109,9 +105,7 @@ class RandomFeature(Attention):
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self._features(self.query(tokens)), self._features(self.key(memory))
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         if self.gate is None:
             count = memory_mask.cumsum(1) if self.spec.causal else memory_mask.sum(1, keepdim=True)
             floor = FLOOR * count.clamp(min=1)[:, None, :, None].to(query.dtype)

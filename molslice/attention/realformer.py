@@ -1,4 +1,4 @@
-"""Residual attention: the scores of each layer are added to those of the layer below."""
+"""Residual attention: the scores of each layer are added to the scores of the layer below."""
 
 from typing import ClassVar
 
@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.masked import masked_softmax
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
-class Realformer(Attention):
+class Realformer(QueryKeyValueAttention):
     """out = softmax(R + S + E) V W_O per head, with R = Q K^T / sqrt(C) + R of the layer below.
 
     R, before the softmax, is passed to the next layer as `carry`, [B, H, N, N] ([B, H, N, M] in cross
@@ -38,10 +38,6 @@ class Realformer(Attention):
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
@@ -49,8 +45,7 @@ class Realformer(Attention):
         memory, memory_mask = self.memory_of(tokens, context)
         query = self.split_heads(self.query(tokens))
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         seen = self._seen(context.token_mask, memory_mask)
         residual = (query @ key.transpose(2, 3) / self.spec.head_dim**0.5).masked_fill(~seen, 0.0)
         residual = residual if residual.dtype == torch.float64 else residual.float()

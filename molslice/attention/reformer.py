@@ -101,9 +101,7 @@ class Reformer(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Score pairs as [B, H, R, G, chunk, 2 chunk], with R rounds and G chunks."""
-        value = self.split_heads(self.value(tokens))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(tokens)), context)
         query = self.split_heads(self.query_key(tokens))
         query = query if query.dtype == torch.float64 else query.float()
         order, coordinate = self._sort(self._buckets(query, context.token_mask), context.token_mask)

@@ -36,7 +36,7 @@ class SamplePermutation(Attention):
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2024 (channel-wise sample permutation), the successor of Sliceformer. Groups of 2 and
-    both shifts are those of the authors' code. There, `linear` does not shift the second column either, and n
+    both shifts are as in the authors' code. There, `linear` does not shift the second column either, and n
     must be a multiple of the group size. Code and abstract shift before they sort; the front page of the code
     states the reverse.
     """
@@ -65,8 +65,7 @@ class SamplePermutation(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Permute columns [B, D, N]. Packing and shifting are one permutation."""
         value, mask = self.value(tokens), context.token_mask
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(value, context)
         order, real = packing_order(mask), packed_mask(mask)
         columns = permute_tokens(value.transpose(1, 2), self._shifted(order, real))
         arranged = self._sort_groups(columns, real).transpose(1, 2)

@@ -113,7 +113,7 @@ class Singular(Attention):
     def _foldings(
         self, tokens: Float[Tensor, "B N D"], logits: Float[Tensor, "B N r"], mask: Bool[Tensor, "B N"]
     ) -> list[Float[Tensor, "B r N"]]:
-        """Return alphahat, one for Q, K and V, or one for each; `logits` are those of the first map."""
+        """Return alphahat, one for Q, K and V, or one for each; `logits` belong to the first map."""
         if not self.shared_map:
             folded = [f(tokens) for f in (self.fold_query, self.fold_key, self.fold_value)]
         else:

@@ -5,13 +5,13 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.masked import pair_mask
 from molslice.ops.sinkhorn import sinkhorn_log
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
-class Sinkhorn(Attention):
+class Sinkhorn(QueryKeyValueAttention):
     """out = A V W_O per head, with A from exp(Q K^T / sqrt(C) + S + E) by Sinkhorn's iterations.
 
     The normalizations alternate between rows and columns over the real tokens, in log space. Row sums are
@@ -48,18 +48,12 @@ class Sinkhorn(Attention):
             )
         super().__init__(spec)
         self.iterations = iterations
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute A, with one pass over the N x N scores for each iteration, and apply it."""
         memory, _ = self.memory_of(tokens, context)
-        value = self.split_heads(self.value(memory))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         weights = self.dropout(self.weights(tokens, context))
         heads = weights.to(value.dtype) @ value
         return AttentionOutput(self.output(self.merge_heads(heads)))

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Projection, QueryKeyValueAttention, Traits
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.ops.sinkhorn import causal_sinkhorn_log, sinkhorn_log
@@ -17,7 +17,7 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 MIN_MASS = 1e-6  # lower bound of the share of R of a sorted key
 
 
-class SinkhornBlocks(Attention):
+class SinkhornBlocks(QueryKeyValueAttention):
     """out = softmax(Q [K; K']^T / sqrt(C)) [V; V'] W_O in each block and head, K' and V' a sorted block.
 
     The n real tokens are cut into blocks of `block_size`; the last one may be shorter. A sorting network, one
@@ -50,8 +50,8 @@ class SinkhornBlocks(Attention):
     Raises:
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
-    Source: Tay et al. 2020 (Sparse Sinkhorn Attention), section 3. The network is that of the authors' code
-    for Long Range Arena: sums of keys, head by head, one linear map. That code adds the outputs of two
+    Source: Tay et al. 2020 (Sparse Sinkhorn Attention), section 3. The network is from the authors' code for
+    Long Range Arena: sums of keys, head by head, one linear map. That code adds the outputs of two
     softmaxes, over the own and over the sorted block; ours is one softmax over both. `temperature` and
     `iterations` are the best of the paper's experiments, as the package sinkhorn-transformer reports them.
     """
@@ -79,10 +79,6 @@ class SinkhornBlocks(Attention):
         super().__init__(spec)
         assert spec.max_tokens is not None  # checked, because of `fixed_length`
         self.block_size, self.iterations, self.temperature = block_size, iterations, temperature
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         positions = -(-spec.max_tokens // block_size)
         self.sort = Projection(spec.head_dim, max(1, positions - 1) if spec.causal else positions)
         self.dropout = nn.Dropout(spec.dropout)
@@ -91,9 +87,7 @@ class SinkhornBlocks(Attention):
         """Process blocks [B, G, S, D]: G blocks of S tokens each."""
         order = packing_order(context.token_mask)
         real = split_blocks(packed_mask(context.token_mask), self.block_size)
-        value = self.value(tokens)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(tokens), context)
         query, key, value = (
             split_blocks(pack_tokens(x, order), self.block_size)
             for x in (self.query(tokens), self.key(tokens), value)

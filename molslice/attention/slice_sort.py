@@ -150,10 +150,11 @@ class SliceSort(Attention):
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return the mean of the maps of the channels of each head.
 
-        Parts: `channels` [B, H, C, N, N], the map of each channel; `permutation` [B, H, C, N, N], that of the
-        sort of U, or of V with `mix_plus_sort`. The derivative of a sort is its permutation; with `placement:
-        aligned`, tied tokens share entries. By token: the share of the channels that move its value to token
-        0, and the mean position of its values after sorting, from 0 at the first token to 1 at the last.
+        Parts: `channels` [B, H, C, N, N], the map of each channel; `permutation` [B, H, C, N, N], the map of
+        the sort of U, or of V with `mix_plus_sort`. The derivative of a sort is its permutation; with
+        `placement: aligned`, tied tokens share entries. By token: the share of the channels that move its
+        value to token 0, and the mean position of its values after sorting, from 0 at the first token to 1 at
+        the last.
         """
         mask, heads = context.token_mask, self.spec.num_heads
         with torch.enable_grad():

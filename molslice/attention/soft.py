@@ -19,8 +19,8 @@ class Soft(Attention):
     over contiguous segments of the n real tokens: the token of rank r belongs to segment floor(r
     num_landmarks / n). If n <= num_landmarks the approximation is exact up to the convergence of the inverse:
     out = G(Q, Q) V W_O. The pseudo-inverse takes `iterations` steps of Newton's method, Z <- Z (2 I - A Z),
-    from Z = A^T / (|A|_1 |A|_inf), and its gradient is that of these steps. Dropout is applied to the output.
-    The bias of the queries shifts tokens and landmarks alike and has no effect; it is included in the
+    from Z = A^T / (|A|_1 |A|_inf), and its gradient goes through these steps. Dropout is applied to the
+    output. The bias of the queries shifts tokens and landmarks alike and has no effect; it is included in the
     published parameter counts. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
@@ -61,8 +61,7 @@ class Soft(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Multiply three thin matrices, without an N x N tensor."""
         query, value = self.split_heads(self.query(tokens)), self.split_heads(self.value(tokens))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         # Distances are small differences of large squares, and the inverse amplifies their rounding errors.
         # This needs float32, also if the model or autocast computes in half precision.
         with torch.autocast(tokens.device.type, enabled=False):

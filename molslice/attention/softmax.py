@@ -7,13 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, ExactMap, Projection, Traits
+from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits
 from molslice.ops.biased_attention import biased_attention, has_kernels, packed_attention
 from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 
-class Softmax(Attention):
+class Softmax(QueryKeyValueAttention):
     """out = softmax(Q K^T / sqrt(C) + S + E) V W_O, per head.
 
     One token at a time, the state holds all keys and values. With `pair_bias: mix`, softmax(S + E) V replaces
@@ -47,10 +47,6 @@ class Softmax(Attention):
             raise MolsliceError(f"softmax: fused must be true or false, got {fused!r}")
         super().__init__(spec)
         self.fused = fused
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Pass bias and padding to the kernel as one mask."""
@@ -59,8 +55,7 @@ class Softmax(Attention):
         memory, _ = self.memory_of(tokens, context)
         query = self.split_heads(self.query(tokens))
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         dropout = self.spec.dropout if self.training else 0.0
         if not self.fused:
             heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
@@ -70,10 +70,10 @@ class _Blocks(NamedTuple):
         )
 
 
-class Sparse(Attention):
+class Sparse(QueryKeyValueAttention):
     """out_i = softmax_j(Q_i K_j / sqrt(C)) V_j W_O over the j in A1(i) and A2(i), per head; l = `stride`.
 
-    Positions count the real tokens from 0. The causal form, that of the paper, restricts both sets to j <= i;
+    Positions count the real tokens from 0. The causal form, as in the paper, restricts both sets to j <= i;
     the form without it is ours. A token whose set is empty (only A2 of `fixed`, causal, without A1) gets the
     bias of W_O. With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With `mix`,
     softmax(S + E) V replaces V (ours).
@@ -132,10 +132,6 @@ class Sparse(Attention):
         self.pattern, self.factors = pattern, factors
         self.stride = _root(spec.max_tokens or 1) if stride is None else stride
         self.summary = self._checked_summary(pattern, summary, self.stride)
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
 
     @classmethod
     def _traits_with(cls, spec: AttentionSpec, stride: int | None) -> Traits:
@@ -166,9 +162,7 @@ class Sparse(Attention):
         """Process blocks of `stride` positions: A1 is in neighboring blocks, A2 in a column of all blocks."""
         order, length = packing_order(context.token_mask), tokens.shape[1]
         packed = pack_tokens(tokens, order)
-        value = self.value(tokens)
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(self.value(tokens), context)
         size = window_reach(length, self.stride)[0] if self.pattern == "strided" else self.stride
 
         def by_block(x: Tensor) -> Tensor:

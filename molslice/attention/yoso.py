@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import unit_vectors
 from molslice.ops.hashing import expected_kernel, sampled_kernel
 from molslice.ops.masked import pair_mask
@@ -16,7 +16,7 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenC
 Form = Literal["expected", "sampled"]
 
 
-class Yoso(Attention):
+class Yoso(QueryKeyValueAttention):
     """out = l2(E V) W_O per head, with q_i and k_j divided by their lengths and l2 dividing a row by its own.
 
     In both forms the gradient of E_ij by q_i k_j is the paper's lower bound code_length / 2 E_ij. The sampled
@@ -49,7 +49,7 @@ class Yoso(Attention):
         MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zeng et al. 2021 (YOSO). The authors' code has an option for a depthwise convolution of V, which
-    is not part of the formula and is omitted. The defaults are those of that code.
+    is not part of the formula and is omitted. The defaults are the ones of that code.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -81,10 +81,6 @@ class Yoso(Attention):
             raise MolsliceError(f"yoso takes at least 1 round of hashing, got num_hashes={num_hashes}")
         super().__init__(spec, self._traits_with(form))
         self.form, self.code_length = form, code_length
-        self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
-        self.output = Projection(spec.inner_dim, spec.dim)
         self.dropout = nn.Dropout(spec.dropout)
         if form == "sampled":
             generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)
@@ -102,8 +98,7 @@ class Yoso(Attention):
         memory, memory_mask = self.memory_of(tokens, context)
         query = self.split_heads(self.query(tokens))
         key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        if self.spec.pair_bias_mode == "mix":
-            value = self.mix_pairs(value, context)
+        value = self.mix_pairs(value, context)
         query, key, value = (x if x.dtype == torch.float64 else x.float() for x in (query, key, value))
         query, key = unit_vectors(query), unit_vectors(key)
         value = value.masked_fill(~memory_mask[:, None, :, None], 0.0)

@@ -104,17 +104,17 @@ def at_positions(output: Tensor, positions: list[Tensor]) -> Tensor:
     return torch.cat([output[b, position] for b, position in enumerate(positions)])
 
 
-def close(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
+def close(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
     """Assert that both are finite and equal up to rounding.
 
     Args:
-        found: The result.
+        actual: The result.
         expected: The expected result.
         what: Name of the result, for the message.
         tolerance: Relative and absolute tolerance.
     """
-    assert torch.isfinite(found).all(), f"{what} is not finite"
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{what}: {m}")
+    assert torch.isfinite(actual).all(), f"{what} is not finite"
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=lambda m: f"{what}: {m}")
 
 
 def check_padding(subject: Subject) -> None:
@@ -124,9 +124,9 @@ def check_padding(subject: Subject) -> None:
     for length, garbage, scattered in PADDINGS:
         tokens, context, positions = inputs.batch(subject.spec, length, garbage, scattered)
         output = attention(tokens, context)
-        found = at_positions(output.tokens, positions)
-        expected = found if expected is None else expected
-        close(found, expected, f"the result with {length} tokens, {garbage} at padding")
+        actual = at_positions(output.tokens, positions)
+        expected = actual if expected is None else expected
+        close(actual, expected, f"the result with {length} tokens, {garbage} at padding")
         assert not output.tokens[~context.token_mask].any(), "the result is not zero at padding"
 
 
@@ -140,19 +140,19 @@ def check_padding_gradient(subject: Subject) -> None:
         assert not result.by_tokens[~context.token_mask].any(), (
             "the gradient by tokens is not zero at padding"
         )
-        found = [at_positions(result.by_tokens, positions), *result.by_parameters]
+        actual = [at_positions(result.by_tokens, positions), *result.by_parameters]
         if result.by_bias is not None:
             pairs = context.token_mask[:, None, :, None] & context.token_mask[:, None, None, :]
             outside = result.by_bias.masked_fill(pairs, 0.0)
             assert not outside.any(), "the gradient by the pair bias is not zero at padding"
-            found += [result.by_bias[b][:, position][:, :, position] for b, position in enumerate(positions)]
+            actual += [result.by_bias[b][:, position][:, :, position] for b, position in enumerate(positions)]
         if result.by_memory is not None:
             mask = context.memory_mask
             assert mask is not None
             assert not result.by_memory[~mask].any(), "the gradient by the memory is not zero at padding"
-            found.append(result.by_memory[mask])
-        expected = found if expected is None else expected
-        for one, other in zip(found, expected, strict=True):
+            actual.append(result.by_memory[mask])
+        expected = actual if expected is None else expected
+        for one, other in zip(actual, expected, strict=True):
             close(one, other, f"a gradient with {length} tokens, {garbage} at padding")
 
 
@@ -162,9 +162,9 @@ def check_all_real(subject: Subject) -> None:
     inputs.memories[1] = inputs.memories[1][:5]
     tokens, context, positions = inputs.batch(subject.spec, garbage=1e3)
     expected = run(attention, tokens, context, positions)
-    found = run(attention, tokens, replace(context, all_real=True), positions)
-    close(found.output.tokens, expected.output.tokens, "the result with all_real")
-    for one, other in zip(found.gradients(), expected.gradients(), strict=True):
+    actual = run(attention, tokens, replace(context, all_real=True), positions)
+    close(actual.output.tokens, expected.output.tokens, "the result with all_real")
+    for one, other in zip(actual.gradients(), expected.gradients(), strict=True):
         close(one, other, "a gradient with all_real")
 
 
@@ -257,15 +257,15 @@ def check_reference(subject: Subject) -> None:
 
     carry = attention(tokens, context).carry
     for below in [None] if carry is None else [None, carry.detach().flip(1)]:
-        found = run(attention, tokens, context.with_carry(below), positions)
+        actual = run(attention, tokens, context.with_carry(below), positions)
         expected = run(attention, tokens, context.with_carry(below), positions, slow)
-        close(found.output.tokens, expected.output.tokens, "the result, compared with the reference")
-        for part in ("penalty", "carry"):
-            one, other = getattr(found.output, part), getattr(expected.output, part)
-            assert (one is None) == (other is None), f"only one has a {part}"
+        close(actual.output.tokens, expected.output.tokens, "the result, compared with the reference")
+        for name in ("penalty", "carry"):
+            one, other = getattr(actual.output, name), getattr(expected.output, name)
+            assert (one is None) == (other is None), f"only one has a {name}"
             if one is not None:
-                close(one, other, f"the {part}, compared with the reference")
-        for one, other in zip(found.gradients(), expected.gradients(), strict=True):
+                close(one, other, f"the {name}, compared with the reference")
+        for one, other in zip(actual.gradients(), expected.gradients(), strict=True):
             close(one, other, "a gradient, compared with the reference")
 
 
@@ -297,12 +297,12 @@ def check_steps(subject: Subject) -> None:
     expected = attention(tokens, context).tokens
     states = [attention.init_state(2)]
     for position in range(9):
-        found, following = attention.step(tokens[:, position], states[-1])
-        close(found, expected[:, position], f"the result of step {position}")
+        actual, following = attention.step(tokens[:, position], states[-1])
+        close(actual, expected[:, position], f"the result of step {position}")
         states.append(following)
     again, _ = attention.step(tokens[:, 4], states[4])  # a step does not change its input state
     close(again, expected[:, 4], "the result of a repeated step")
-    sizes = [sum(part.numel() for part in state) for state in states]
+    sizes = [sum(tensor.numel() for tensor in state) for state in states]
     if traits.recurrent:
         assert len(set(sizes)) == 1, f"traits.recurrent is true, but the state grows: {sizes}"
     else:

@@ -112,8 +112,8 @@ def check_head_dim(subject: Subject) -> None:
         check(wide)
     if _fits_a_model(wide):
         for part in _attentions(_build_model(wide, wide.make)):
-            found = {name: p.shape for name, p in part.named_parameters()}
-            assert found == {name: p.shape for name, p in attention.named_parameters()}, (
+            actual = {name: p.shape for name, p in part.named_parameters()}
+            assert actual == {name: p.shape for name, p in attention.named_parameters()}, (
                 "the model ignores head_dim"
             )
 

@@ -43,9 +43,9 @@ def check_symmetry(subject: Subject) -> None:
     largest = 0.0
     for seed in range(3):
         permuted, orders = _permuted(inputs, seed)
-        found = attention(*permuted.batch(subject.spec)[:2]).tokens
+        actual = attention(*permuted.batch(subject.spec)[:2]).tokens
         for b, (order, position) in enumerate(zip(orders, positions, strict=True)):
-            largest = max(largest, (found[b, position] - original[b, order]).abs().max().item())
+            largest = max(largest, (actual[b, position] - original[b, order]).abs().max().item())
     if attention.traits.symmetry == "equivariant":
         assert largest < 1e-9, f"traits.symmetry is equivariant, but the result differs by {largest:.1e}"
     else:
@@ -62,8 +62,8 @@ def check_symmetric_tokens(subject: Subject) -> None:
     noise = 1e-14 * torch.randn(7, 8, dtype=torch.float64)
     tokens = (inputs.tokens[0] + inputs.tokens[0][swap]) / 2 + noise
     bias = (inputs.biases[0] + inputs.biases[0][:, swap][:, :, swap]) / 2
-    found = attention(*Inputs([tokens], [bias], inputs.memories).batch(subject.spec)[:2]).tokens[0]
-    close(found[swap], found, "the result of symmetric tokens")
+    actual = attention(*Inputs([tokens], [bias], inputs.memories).batch(subject.spec)[:2]).tokens[0]
+    close(actual[swap], actual, "the result of symmetric tokens")
 
 
 def check_causal(subject: Subject) -> None:
@@ -145,10 +145,10 @@ def check_shared_bias(subject: Subject) -> None:
     else:
         masked = masked_pair_bias(context.pair_bias, context.token_mask, subject.spec.causal)
         name, shared = "masked_bias", masked
-    found = run(attention, tokens, replace(context, **{name: shared}), positions)
+    actual = run(attention, tokens, replace(context, **{name: shared}), positions)
     expected = run(attention, tokens, context, positions)
-    close(found.output.tokens, expected.output.tokens, f"the result with given {name}")
-    for one, other in zip(found.by_parameters, expected.by_parameters, strict=True):
+    close(actual.output.tokens, expected.output.tokens, f"the result with given {name}")
+    for one, other in zip(actual.by_parameters, expected.by_parameters, strict=True):
         close(one, other, f"a gradient with given {name}")
 
 
@@ -258,8 +258,8 @@ def check_vmap(subject: Subject) -> None:
         with refusal("vmap"):
             torch.func.vmap(apply)(tokens, given)
         return
-    found = torch.func.vmap(apply)(tokens, given)
-    for one, (tokens_of, context) in zip(found, batches, strict=True):
+    actual = torch.func.vmap(apply)(tokens, given)
+    for one, (tokens_of, context) in zip(actual, batches, strict=True):
         close(one[mask], attention(tokens_of, context).tokens[mask], "the result under vmap")
 
 
@@ -293,12 +293,12 @@ def check_half_precision(subject: Subject) -> None:
         low, context = _cast(context, dtype), _cast(_cast(context, dtype), torch.float32)
         with torch.no_grad():
             expected = full(tokens, context).tokens
-            found = [half(tokens.to(dtype), low).tokens]
-            assert found[0].dtype == dtype, "the dtype of the output differs from that of the input"
+            actual = [half(tokens.to(dtype), low).tokens]
+            assert actual[0].dtype == dtype, "the dtype of the output differs from the dtype of the input"
             with torch.autocast("cpu", dtype):
-                found.append(full(tokens, context).tokens)
+                actual.append(full(tokens, context).tokens)
         real = context.token_mask
-        for result in found:
+        for result in actual:
             error = (result.float() - expected)[real].abs().median() / expected[real].std()
             assert error < 0.02, f"{dtype} differs by {error:.3f} of the spread"
 

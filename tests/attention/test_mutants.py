@@ -44,7 +44,8 @@ def _mean_of_sequence(attention, tokens, memory, pair_bias, carry):
 
 def _reference_of(mutant):
     """Return the reference of the attention that the faulty one is derived from."""
-    name = mutant.__mro__[-5].__module__.rpartition(".")[2]  # before Attention, Module and ABC, object
+    original = next(kind for kind in mutant.__mro__ if kind.__module__.startswith("molslice.attention."))
+    name = original.__module__.rpartition(".")[2]
     return find_reference(name) if name in ATTENTIONS.names() else _mean_of_sequence
 
 
