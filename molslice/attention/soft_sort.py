@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from molslice.attention.base import Attention, Projection, Traits
 from molslice.ops.laplace import laplace_mix
-from molslice.ops.sorting import permute_tokens, place_order
+from molslice.ops.sorting import permute_tokens, rank_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
@@ -57,11 +57,10 @@ class SoftSort(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sort the columns as [B, D, N], in at least float32."""
         value, mask = self.value(tokens), context.token_mask
-        if self.spec.pair_bias_mode == "mix":
-            value = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+        value = self.mix_values(value, context)
         columns = value.transpose(1, 2).contiguous()
         columns = columns if columns.dtype == torch.float64 else columns.float()
-        ordered = permute_tokens(columns, place_order(columns, mask))
+        ordered = permute_tokens(columns, rank_order(columns, mask, to_front=False))
         # A value has distance zero to itself on both sides of the kernel, so the slopes there cancel.
         query, key = ordered / self.temperature, columns / self.temperature
         mixed = laplace_mix(query, key, torch.zeros_like(key), columns[..., None], mask)[..., 0]

@@ -9,48 +9,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molslice.ops.column_ops import BY_COLUMN, BY_TOKEN
+from molslice.ops.column_ops import AXES, BY_COLUMN, BY_TOKEN, order_by_torch, permute_by_torch
 
 __all__ = ["plain_forms"]
-
-AXES = "BGCN"
 
 
 def plain_forms() -> dict[Any, Callable]:
     """Return a form of each operator in torch's own operators, for `ExportedProgram.run_decompositions`."""
     operators = torch.ops.molslice
     return {
-        operators.sort_columns.default: _sort_columns,
-        operators.sorted_columns.default: lambda *given: _sort_columns(*given)[0],
-        operators.order_columns.default: _order_columns,
-        operators.permute_columns.default: _permute_columns,
+        operators.sort_columns.default: _sort,
+        operators.sorted_columns.default: lambda *given: _sort(*given)[0],
+        operators.order_columns.default: lambda values, mask, to_front: _sort(values, mask, None, to_front)[
+            1
+        ],
+        operators.permute_columns.default: lambda values, order, inverse, layout: _arrange(
+            permute_by_torch(values, order, inverse), layout
+        ),
     }
 
 
-def _sort_columns(
+def _sort(
     values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
 ) -> tuple[Tensor, Tensor]:
-    keys = values if descending is None else torch.where(descending[..., None], -values, values)
     # ONNX does not say where NaN is sorted, so padding is infinite here.
-    order = keys.masked_fill(~token_mask[:, None, None], torch.inf).sort(dim=-1, stable=True).indices
-    if not to_front:
-        padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
-        rank = torch.where(token_mask, token_mask.cumsum(-1) - 1, padding_before)
-        order = order.gather(-1, rank[:, None, None].expand_as(order))
-    return _arranged(values.gather(-1, order), BY_TOKEN), _arranged(order.int(), BY_COLUMN)
+    order = order_by_torch(values, token_mask, descending, to_front, torch.inf)
+    return _arrange(values.gather(-1, order), BY_TOKEN), _arrange(order.int(), BY_COLUMN)
 
 
-def _order_columns(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    return _sort_columns(values, token_mask, None, to_front)[1]
-
-
-def _permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
-    index = order.long().expand(values.shape)
-    moved = torch.zeros_like(values).scatter(-1, index, values) if inverse else values.gather(-1, index)
-    return _arranged(moved, layout)
-
-
-def _arranged(columns: Tensor, layout: str) -> Tensor:
+def _arrange(columns: Tensor, layout: str) -> Tensor:
     """Give columns [B, G, C, N] the memory layout that the operator has."""
     places = [AXES.index(axis) for axis in layout]
     return columns.permute(places).contiguous().permute([layout.index(axis) for axis in AXES])

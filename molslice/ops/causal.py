@@ -23,7 +23,7 @@ def causal_product(
         key: Features of the keys [B, H, N, F].
         value: Values [B, H, N, C].
         log_decay: Logarithm, at most zero, of the factor of all earlier terms at each token [B, H, N, 1]: the
-            term of j has those of j + 1 to i. None for a factor of 1.
+            term of j has the factors of j + 1 to i. None for a factor of 1.
 
     Returns:
         The sums [B, H, N, C], in the dtype of `query`.

@@ -16,7 +16,7 @@ from molslice.ops import kernels, numpy_sort
 
 _TRITON = kernels.load_kernels("triton_sort")
 _NUMPY_SORTS = (torch.float32, torch.bfloat16, torch.float16)
-_AXES = "BGCN"
+AXES = "BGCN"
 _is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch before 2.7 lacks it
 BY_TOKEN, BY_COLUMN = "BNGC", "BGCN"  # memory layouts of columns, with the last axis contiguous
 
@@ -24,7 +24,7 @@ BY_TOKEN, BY_COLUMN = "BNGC", "BGCN"  # memory layouts of columns, with the last
 def index_dtype(length: int) -> torch.dtype:
     """Return the smallest integer type for indices of `length` tokens: one byte to 256, two to 32,768.
 
-    In an exported program the length varies, and the type is that of four bytes.
+    In an exported program the length varies, and the type has four bytes.
     """
     if _is_exporting():
         return torch.int32
@@ -49,9 +49,9 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
         layout: Axis letters from the slowest to the fastest, such as `BY_TOKEN`.
         dtype: Dtype of the result.
     """
-    shape = [like.shape[_AXES.index(axis)] for axis in layout]
+    shape = [like.shape[AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
-    return empty.permute([layout.index(axis) for axis in _AXES])
+    return empty.permute([layout.index(axis) for axis in AXES])
 
 
 def _triton_for(columns: Tensor) -> ModuleType | None:
@@ -62,7 +62,7 @@ def _triton_for(columns: Tensor) -> ModuleType | None:
 
 
 @torch.library.custom_op("molslice::sort_columns", mutates_args=())
-def sort_columns(
+def sort_op(
     values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
 ) -> tuple[Tensor, Tensor]:
     """Sort each column.
@@ -85,16 +85,16 @@ def sort_columns(
 
 
 @torch.library.custom_op("molslice::sorted_columns", mutates_args=())
-def sorted_columns(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-    """Return only the sorted values of `sort_columns` [B, G, C, N]."""
+def sorted_op(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
+    """Return only the sorted values of `sort_op` [B, G, C, N]."""
     ranked = empty_columns(values, BY_TOKEN, values.dtype)
     _sort_into(values, token_mask, descending, to_front, ranked, None)
     return ranked
 
 
 @torch.library.custom_op("molslice::order_columns", mutates_args=())
-def order_columns(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    """Return only the order of `sort_columns` [B, G, C, N], all columns ascending."""
+def order_op(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
+    """Return only the order of `sort_op` [B, G, C, N], all columns ascending."""
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     _sort_into(values, token_mask, None, to_front, None, order)
     return order
@@ -114,8 +114,8 @@ def _sort_into(
     if triton := _triton_for(values):
         triton.sort_into(values, token_mask, descending, to_front, ranked, order)
         return
-    found = sort_by_torch(values, token_mask, descending, to_front)
-    for out, result in zip((ranked, order), found, strict=True):
+    results = sort_by_torch(values, token_mask, descending, to_front)
+    for out, result in zip((ranked, order), results, strict=True):
         if out is not None:
             out.copy_(result)
 
@@ -123,30 +123,27 @@ def _sort_into(
 def sort_by_torch(
     values: Tensor, token_mask: Tensor, descending: Tensor | None = None, to_front: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Compute `sort_columns` by torch's own sort, the reference of the kernels.
-
-    Args:
-        values: Columns [B, G, C, N].
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: Put the real tokens first, then padding.
-
-    Returns:
-        The sorted values and the token of each rank, both [B, G, C, N].
-    """
-    keys = values if descending is None else torch.where(descending[..., None], -values, values)
+    """Compute `sort_op` by torch's own sort, the reference of the kernels."""
     # NaN sorts after infinity, so padding is after all numbers.
-    filled = keys.masked_fill(~token_mask[:, None, None], torch.nan)
-    order = filled.sort(dim=-1, stable=True).indices
-    if not to_front:
-        padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
-        rank = torch.where(token_mask, token_mask.cumsum(-1) - 1, padding_before)
-        order = order.gather(-1, rank[:, None, None].expand_as(order))
+    order = order_by_torch(values, token_mask, descending, to_front, torch.nan)
     return values.gather(-1, order), order.to(index_dtype(values.shape[-1]))
 
 
+def order_by_torch(
+    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool, padding: float
+) -> Tensor:
+    """Return the token of each rank, int64 [B, G, C, N]. `padding` is the key of padding; see `sort_op`."""
+    keys = values if descending is None else torch.where(descending[..., None], -values, values)
+    order = keys.masked_fill(~token_mask[:, None, None], padding).sort(dim=-1, stable=True).indices
+    if to_front:
+        return order
+    padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
+    rank = torch.where(token_mask, token_mask.cumsum(-1) - 1, padding_before)
+    return order.gather(-1, rank[:, None, None].expand_as(order))
+
+
 @torch.library.custom_op("molslice::permute_columns", mutates_args=())
-def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
+def permute_op(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
     """Return `values[order]` along the tokens; with `inverse`, undo that permutation.
 
     Args:
@@ -166,28 +163,28 @@ def permute_columns(values: Tensor, order: Tensor, inverse: bool, layout: str) -
 
 
 def permute_by_torch(values: Tensor, order: Tensor, inverse: bool) -> Tensor:
-    """Compute `permute_columns` by torch's gather and scatter, the reference of the kernels."""
+    """Compute `permute_op` by torch's gather and scatter, the reference of the kernels."""
     index = order.long().expand(values.shape)
-    return torch.empty_like(values).scatter_(-1, index, values) if inverse else values.gather(-1, index)
+    return torch.zeros_like(values).scatter(-1, index, values) if inverse else values.gather(-1, index)
 
 
-@sort_columns.register_fake
+@sort_op.register_fake
 def _(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> tuple[Tensor, Tensor]:
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     return empty_columns(values, BY_TOKEN, values.dtype), order
 
 
-@sorted_columns.register_fake
+@sorted_op.register_fake
 def _(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
     return empty_columns(values, BY_TOKEN, values.dtype)
 
 
-@order_columns.register_fake
+@order_op.register_fake
 def _(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
     return empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
 
 
-@permute_columns.register_fake
+@permute_op.register_fake
 def _(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
     return empty_columns(values, layout, values.dtype)
 
@@ -213,5 +210,5 @@ def vmap_rule(operator: Callable) -> Callable:
     return rule
 
 
-for _operator in (sort_columns, sorted_columns, order_columns, permute_columns):
+for _operator in (sort_op, sorted_op, order_op, permute_op):
     _operator.register_vmap(vmap_rule(_operator))

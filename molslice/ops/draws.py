@@ -32,7 +32,7 @@ def _signed(number: int) -> int:
 
 
 def _mixed(values: Tensor) -> Tensor:
-    """One step of SplitMix64. Products of int64 wrap around, as those of unsigned numbers."""
+    """One step of SplitMix64. Products of int64 wrap around, like products of unsigned numbers."""
     values = values + _signed(0x9E3779B97F4A7C15)
     values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
     values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)

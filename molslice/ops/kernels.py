@@ -1,4 +1,4 @@
-"""Whether operations use kernels of numpy and Triton, and where those of Triton come from.
+"""Whether operations use kernels of numpy and Triton, and where the Triton kernels come from.
 
 The environment variable MOLSLICE_KERNELS=0 selects the forms of torch, which are the references.
 """

@@ -62,7 +62,7 @@ def pair_mask(
     Args:
         token_mask: True at real tokens [B, N].
         causal: Whether to exclude keys after the query.
-        memory_mask: True at real tokens of the memory [B, M]; None if the keys are those of the tokens.
+        memory_mask: True at real tokens of the memory [B, M]; None if the keys come from the tokens.
     """
     mask = token_mask[:, :, None] & (token_mask if memory_mask is None else memory_mask)[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
@@ -107,7 +107,7 @@ def working_dtype(tokens: Float[Tensor, "*shape"], otherwise: torch.dtype | None
 
     Args:
         tokens: The tokens.
-        otherwise: The type without autocast; None for that of the tokens.
+        otherwise: The type without autocast; None for the type of the tokens.
     """
     device = tokens.device.type
     if torch.is_autocast_enabled(device):

@@ -1,7 +1,7 @@
 """Values for pairs of tokens of a molecule, looked up in tables by distance and by the bonds of the path.
 
-The value of two atoms is that of their distance, plus the mean over the first bonds of their path of a value
-for each place and code. Every pair with the graph token, which is token 0, has one value.
+The value of two atoms is the value of their distance, plus the mean over the first bonds of their path of a
+value for each place and code. Every pair with the graph token, which is token 0, has one value.
 """
 
 from typing import Any
@@ -26,12 +26,12 @@ def path_bias(
 
     Args:
         codes: The paths.
-        spatial: Values of the distances 0, 1, ..., with longer ones sharing the last of them; then those of
-            pairs without a path and of pairs with the graph token.
+        spatial: Values of the distances 0, 1, ..., with longer ones sharing the last of them; then the values
+            of pairs without a path and of pairs with the graph token.
         hops: Values of the codes of the first, second, ... bond of a path; zero for the code of no bond.
 
     Returns:
-        Values of all pairs, with the graph token as token 0. Padding has those of pairs without a path.
+        Values of all pairs, with the graph token as token 0. Padding has the values of pairs without a path.
     """
     if _TRITON is not None and kernels.ENABLED and _is_on_gpu(spatial) and _TRITON.supports(spatial):
         tables = torch.cat([F.pad(spatial, (0, 0, 0, NUM_CODES - len(spatial)))[None], hops])

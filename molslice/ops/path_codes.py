@@ -1,12 +1,12 @@
 """Shortest paths on a batch of small graphs as codes, in tensors whose shapes depend on the batch only.
 
 The distances and the codes of the first bonds of each path determine the pair bias of a molecule. Nothing is
-read back from the device, so that the computation can be part of a CUDA graph. Paths are those of
+read back from the device, so that the computation can be part of a CUDA graph. Paths are as in
 `molslice.ops.paths`: of several atoms before j on a shortest path from i, the one with the lowest index.
 
 A search advances from all atoms at once by one batched product: the atoms within k bonds, times the adjacency
 with the weight 4^-a for an atom with index a. The sum of such weights lies between its largest term and 4/3
-of it, so that the exponent of the product is that of the lowest index, whatever the order of the summation.
+of it, so that the exponent of the product belongs to the lowest index, whatever the order of the summation.
 """
 
 import torch

@@ -5,7 +5,7 @@ Of several such neighbors the one with the lowest index is used.
 
 The choice between equally short paths affects only the edge encoding. The released Graphormer breaks ties in
 the order of Floyd-Warshall, which selects another path between some atoms in 11% of the molecules of
-`gap_xtb` and in 31% of those of PCQM4M. A prediction then differs by about 1e-4.
+`gap_xtb` and in 31% of the molecules of PCQM4M. A prediction then differs by about 1e-4.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Sorting along the tokens, padding last, with the smallest possible indices for the backward pass.
 
-Columns are [B, K, N], or [B, H, C, N] in groups, in any memory layout: those of tokens [B, N, K] are
+Columns are [B, K, N], or [B, H, C, N] in groups, in any memory layout: the columns of tokens [B, N, K] are
 `tokens.transpose(1, 2)` without a copy. An order is an index tensor of the same shape. Entry r is the token
 of rank r: first the real tokens, then padding in place. The operators and their kernels are in
 `column_ops.py`.
@@ -65,32 +65,21 @@ def sorted_columns(
     return _ungrouped(ranked if isinstance(ranked, Tensor) else ranked[0], values)
 
 
-def rank_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order that sorts each column ascending and stably, padding last.
+def rank_order(
+    keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"], to_front: bool = True
+) -> Integer[Tensor, "B K N"]:
+    """Return the order that sorts each column ascending and stably.
 
     Args:
         keys: Columns [B, K, N].
         token_mask: True at real tokens [B, N].
-
-    Returns:
-        The token of each rank [B, K, N], in the smallest integer type that can index N tokens.
-    """
-    return column_ops.order_columns(keys.detach()[:, None], token_mask, True)[:, 0]
-
-
-def place_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B K N"]:
-    """Return the order that sorts the real tokens of each column in their positions.
-
-    Rank r is at the r-th real token, and padding keeps its position.
-
-    Args:
-        keys: Columns [B, K, N].
-        token_mask: True at real tokens [B, N].
+        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
+            padding keeps its position.
 
     Returns:
         The token of each position [B, K, N], in the smallest integer type that can index N tokens.
     """
-    return column_ops.order_columns(keys.detach()[:, None], token_mask, False)[:, 0]
+    return column_ops.order_op(keys.detach()[:, None], token_mask, to_front)[:, 0]
 
 
 def permute_tokens(
@@ -103,7 +92,7 @@ def permute_tokens(
         order: One order per column [B, K, N], or one for all columns [B, 1, N].
     """
     grouped = values[:, None]
-    return permute_columns(grouped, order[:, None], False, layout_of(grouped))[:, 0]
+    return _Permute.apply(grouped, order[:, None], False, layout_of(grouped))[:, 0]
 
 
 def permute_groups(
@@ -119,24 +108,7 @@ def permute_groups(
     Returns:
         The permuted columns [B, H, C, N]. `result.flatten(1, 2).transpose(1, 2)` is contiguous.
     """
-    return permute_columns(values, order[:, :, None], inverse, BY_TOKEN)
-
-
-def permute_columns(
-    values: Float[Tensor, "B H C N"], order: Integer[Tensor, " B #H #C N"], inverse: bool, layout: str
-) -> Float[Tensor, "B H C N"]:
-    """Permute columns.
-
-    Args:
-        values: Columns [B, H, C, N].
-        order: An order for each column [B, H or 1, C or 1, N].
-        inverse: Whether to apply the inverse order.
-        layout: Memory layout of the result, a constant of `column_ops.py` or of `layout_of`.
-
-    Returns:
-        The permuted columns [B, H, C, N].
-    """
-    return _Permute.apply(values, order, inverse, layout)
+    return _Permute.apply(values, order[:, :, None], inverse, BY_TOKEN)
 
 
 def _grouped(columns: Tensor) -> Tensor:
@@ -160,7 +132,7 @@ class _Sort(torch.autograd.Function):
     def forward(
         values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
     ) -> tuple[Tensor, Tensor]:
-        return column_ops.sort_columns(values, token_mask, descending, to_front)
+        return column_ops.sort_op(values, token_mask, descending, to_front)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
@@ -182,7 +154,7 @@ class _SortValues(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-        return column_ops.sorted_columns(values, token_mask, descending, to_front)
+        return column_ops.sorted_op(values, token_mask, descending, to_front)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
@@ -192,7 +164,7 @@ class _SortValues(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
         values, token_mask, descending = ctx.saved_tensors
-        _, order = column_ops.sort_columns(values, token_mask, descending, ctx.to_front)
+        _, order = column_ops.sort_op(values, token_mask, descending, ctx.to_front)
         return _Permute.apply(grad, order, True, layout_of(values)), None, None, None
 
 
@@ -203,7 +175,7 @@ class _Permute(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
-        return column_ops.permute_columns(values, order, inverse, layout)
+        return column_ops.permute_op(values, order, inverse, layout)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401

@@ -79,8 +79,8 @@ def gradients_into(
         by_next: A gradient of the bias to add [B, H, N, N]; None for zero.
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
-        results: Receive the gradients of `packed` and `bias`, zero at padding, and the sums of those of
-            `packed` over each sequence, float32 [B, 3, H, C]; None if unused.
+        results: Receive the gradients of `packed` and `bias`, zero at padding, and the sums of the gradients
+            of `packed` over each sequence, float32 [B, 3, H, C]; None if unused.
     """
     inputs = (grad, packed, bias, token_mask.view(torch.uint8), by_next, seed, *results)
     grid, settings = _settings(packed)
@@ -122,7 +122,7 @@ def _places(
 
     Returns:
         The places of its entries in Q and in a result [B, N, H, C], and of its pairs; which entries and pairs
-        are those of real tokens; which entries and pairs exist. Masks of the latter kind do not depend on the
+        belong to real tokens; which entries and pairs exist. Masks of the latter kind do not depend on the
         contents of a tensor, so that neighbors are moved together.
     """
     groups: tl.constexpr = HEADS // GROUP

@@ -109,8 +109,8 @@ def gradients_into(
         by_next: A gradient of the weights to add [B, H, N, N]; None for zero.
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
-        results: Receive the gradients, and the sums of those of the values over each sequence, float32
-            [B, H, C]; None if unused.
+        results: Receive the gradients, and the sums of the gradients of the values over each sequence,
+            float32 [B, H, C]; None if unused.
     """
     inputs = (grad, places, values, weights, token_mask.view(torch.uint8), by_next, seed, *results)
     grid, settings = _settings(values, BACKWARD_WARPS)

@@ -40,7 +40,7 @@ def look_up_into(distance: Tensor, bonds: Tensor, tables: Tensor, slots: int, bi
         out: Receives the values [B, H, 1 + A, 1 + A].
     """
     batch, heads, length, _ = out.shape
-    # programs read one row of a table for many pairs, so that neighboring values are those of codes
+    # programs read one row of a table for many pairs, so that neighboring values belong to codes
     by_code = tables.transpose(1, 2).contiguous()
     blocks = triton.cdiv(length * length, PAIRS_FORWARD)
     settings = _settings(heads)

@@ -69,7 +69,7 @@ def test_kernels_equal_the_torch_forms(shape, dtype, layout, two_threads):
         assert found.flatten(1, 2).transpose(1, 2).is_contiguous()
         assert torch.equal(values.gather(-1, order.long()), found)
         for inverse in (False, True):
-            moved = column_ops.permute_columns(values, order, inverse, layout)
+            moved = column_ops.permute_op(values, order, inverse, layout)
             assert torch.equal(moved, permute_by_torch(values, order, inverse))
             assert column_ops.layout_of(moved) == column_ops.layout_of(values)
 
