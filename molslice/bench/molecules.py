@@ -63,13 +63,13 @@ class Molecules:
         if not self.files:
             dataset = _dataset(self.data)
             return dataset.source, dataset.smiles()[:MAX_ROWS]
-        files, found = find_files(self.files), []
+        files, smiles = find_files(self.files), []
         with open_molecules(files) as table:
             for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
-                found += chunk[table.smiles_column]
-                if len(found) > MAX_ROWS:
-                    return f"the first {MAX_ROWS:,} rows of {name_of(files)}", found[:MAX_ROWS]
-        return name_of(files), found
+                smiles += chunk[table.smiles_column]
+                if len(smiles) > MAX_ROWS:
+                    return f"the first {MAX_ROWS:,} rows of {name_of(files)}", smiles[:MAX_ROWS]
+        return name_of(files), smiles
 
 
 class StoredMolecules(MoleculeDataset):

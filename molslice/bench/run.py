@@ -38,7 +38,7 @@ def run_bench(
         quiet: Whether to hide the progress bar.
 
     Returns:
-        The measurements, also those of earlier calls.
+        The measurements, also of earlier calls.
 
     Raises:
         MolsliceError: `out` holds measurements of another machine or under other conditions, or a file cannot

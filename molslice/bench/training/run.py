@@ -47,7 +47,7 @@ def run_training_bench(
         quiet: Whether to hide the progress bar.
 
     Returns:
-        The measurements, also those of earlier calls.
+        The measurements, also of earlier calls.
 
     Raises:
         MolsliceError: The molecules cannot be read, `out` holds measurements of another machine or under
