@@ -1,14 +1,16 @@
 """Models: tokens in, predictions out. One file, one model, one configuration name.
 
 Contents: `base.py` (the interface of a spec), one file for each model, and what models share: `embeddings.py`
-(integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`, `skeleton.py` (models
-without memory). Models do not depend on a data set.
+(integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`, `depth.py` (the layer of
+each parameter), `dropout.py` (repeatable dropout), `skeleton.py` (models without memory). Models of sequences
+are in `sequences`. Models do not depend on a data set.
 Imports: `attention`, `ops`, `types`, `registry`, torch, numpy. Only `gin_virtual` imports PyG, when it is
 built.
 To add one: write `my_model.py` with a frozen dataclass `MyModelSpec(ModelSpec)`, without a list to edit. Its
 fields are the options under `model` in a configuration, `takes` declares the kinds of data, and `build`
-constructs the module, which maps a batch to `ModelOutput`. A module declares in `parts` how its children are
-counted, and in `lookup_tables` which of its own parameters are looked up by an integer.
+constructs the module from the spec, the choice of the attention and the properties of the data. The module
+maps a batch to `ModelOutput`. It declares in `parts` how its children are counted, and in `lookup_tables`
+which of its parameters are looked up by an integer.
 Reason: training from a prepared store and predicting from a prepared batch need no chemistry.
 """
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from molslice.ops.gaussian import gaussian_losses
 from molslice.tasks.base import Task
-from molslice.tasks.targets import TargetInfo
+from molslice.tasks.targets import Standardizer, TargetInfo
 from molslice.types import ModelOutput, MolsliceError
 
 GAUSSIAN = "gaussian"
@@ -51,10 +51,7 @@ class Molecule(Task):
             raise MolsliceError("training.loss gaussian is for numbers; the targets are classes")
         # None for gaussian, which depends on the predicted variance too
         self.elementwise = F.binary_cross_entropy_with_logits if classes else REGRESSION_LOSSES.get(loss)
-        self.target_mean: Tensor
-        self.target_std: Tensor
-        for name, values in (("target_mean", targets.mean), ("target_std", targets.std)):
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
+        self.standardize = Standardizer(targets)
 
     def loss_sum(self, prediction: Float[Tensor, "B T"], batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
         """Sum over the targets that are not missing; for `gaussian` with variance 1. See `Task.loss_sum`."""
@@ -68,12 +65,8 @@ class Molecule(Task):
         return self._loss_sum(output.prediction.float(), output.log_variance.float(), batch)
 
     def _loss_sum(self, prediction: Tensor, log_variance: Tensor, batch: Any) -> Float[Tensor, ""]:  # noqa: ANN401
-        targets = batch.targets
-        present = ~targets.isnan()
-        # In float32 a mean that is large relative to the spread would lose digits.
-        standardized = ((targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
-        # NaN is replaced before the loss: a NaN times a zero mask would still be NaN in the gradient.
-        wanted = standardized.masked_fill(~present, 0.0)
+        present = ~batch.targets.isnan()
+        wanted = self.standardize(batch.targets, present, prediction.dtype)
         if self.elementwise is None:
             losses = gaussian_losses(prediction, log_variance, wanted)
         else:

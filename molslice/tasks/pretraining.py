@@ -18,7 +18,7 @@ from molslice.registry import near_names
 from molslice.tasks.base import Measure, MicroBatch, Task
 from molslice.tasks.metrics import mean_absolute_error, weighted_mean
 from molslice.tasks.molecule import REGRESSION_LOSSES
-from molslice.tasks.targets import TargetInfo
+from molslice.tasks.targets import Standardizer, TargetInfo
 from molslice.types import ModelOutput, MoleculeBatch, MolsliceError, PretrainingOutput
 
 logger = logging.getLogger(__name__)
@@ -97,13 +97,8 @@ class Pretraining(Task):
         }
         self._leave_out_missing_families()
         self._freeze_unused()
-        self.target_mean: Tensor
-        self.target_std: Tensor
-        self.atom_mean: Tensor
-        self.atom_std: Tensor
-        self._scale("target", targets)
-        if targets.atoms is not None:
-            self._scale("atom", targets.atoms)
+        self.standardize = Standardizer(targets)
+        self.standardize_atoms = None if targets.atoms is None else Standardizer(targets.atoms)
 
     def _leave_out_missing_families(self) -> None:
         """Check that the model has the heads, and drop families without labels in the data."""
@@ -133,11 +128,6 @@ class Pretraining(Task):
             module = getattr(self.model, name, None)
             if module is not None and not any(self.weights[family] for family in families):
                 module.requires_grad_(False)
-
-    def _scale(self, name: str, targets: TargetInfo) -> None:
-        for statistic in ("mean", "std"):
-            values = torch.tensor(getattr(targets, statistic), dtype=torch.float64)
-            self.register_buffer(f"{name}_{statistic}", values, persistent=False)
 
     def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch; see `Task.training_step`."""
@@ -207,9 +197,8 @@ class Pretraining(Task):
     ) -> dict[str, Tensor]:
         assert batch.targets is not None
         present = ~batch.targets.isnan()
-        # in float32 a mean that is large relative to the spread would lose digits
-        standardized = ((batch.targets.double() - self.target_mean) / self.target_std).to(prediction.dtype)
-        loss = self.elementwise(prediction, standardized.masked_fill(~present, 0.0), reduction="none")
+        wanted = self.standardize(batch.targets, present, prediction.dtype)
+        loss = self.elementwise(prediction, wanted, reduction="none")
         losses = {}
         for family, columns in self.columns.items():
             if self.weights[family]:
@@ -220,9 +209,9 @@ class Pretraining(Task):
 
     def _loss_of_charges(self, prediction: Float[Tensor, "B A K"], batch: MoleculeBatch) -> Float[Tensor, ""]:
         assert batch.atom_targets is not None
+        assert self.standardize_atoms is not None
         known = batch.atom_mask[..., None] & ~batch.atom_targets.isnan()
-        standardized = ((batch.atom_targets.double() - self.atom_mean) / self.atom_std).to(prediction.dtype)
-        wanted = standardized.masked_fill(~known, 0.0)
+        wanted = self.standardize_atoms(batch.atom_targets, known, prediction.dtype)
         loss = self.elementwise(prediction.masked_fill(~known, 0.0), wanted, reduction="none")
         return ((loss * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum()
 
@@ -271,7 +260,8 @@ class Pretraining(Task):
         if not self.weights["charges"] or details is None or details.atom_targets is None or truth is None:
             return output.prediction.new_zeros(len(batch), 2)
         known = batch.atom_mask[..., None] & ~truth.isnan()
-        charges = details.atom_targets.double() * self.atom_std + self.atom_mean
+        assert self.standardize_atoms is not None
+        charges = details.atom_targets.double() * self.standardize_atoms.std + self.standardize_atoms.mean
         error = (charges - truth).abs().masked_fill(~known, 0.0)
         return torch.stack([error.sum((1, 2)), known.sum((1, 2))], 1).float()
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from molslice.config.conversion import convert
 from molslice.types import MolsliceError
@@ -148,6 +148,26 @@ class TargetInfo:
             return cls(**values, atoms=None if atoms is None else cls.from_mapping(atoms))
         except (MolsliceError, KeyError, TypeError) as error:
             raise MolsliceError(f"cannot read the description of the targets: {error}") from error
+
+
+class Standardizer(nn.Module):
+    """(target - mean) / std, in float64. In float32 a mean far above the spread loses digits."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, targets: TargetInfo) -> None:
+        super().__init__()
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(targets, name), dtype=torch.float64)
+            self.register_buffer(name, values, persistent=False)
+
+    def forward(self, values: Tensor, known: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return standardized values [..., T], zero where they are not known.
+
+        They are replaced before the loss, because NaN times a zero mask is still NaN in the gradient.
+        """
+        return ((values.double() - self.mean) / self.std).to(dtype).masked_fill(~known, 0.0)
 
 
 def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
