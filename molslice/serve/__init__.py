@@ -5,15 +5,14 @@ that a molecule that takes long, or crashes a library, delays and harms no other
 
 Modules:
     limits: What one client may ask for.
-    served_model: Loads models, and finds out what they can tell.
+    served_model: Loads models, and finds out what they can compute.
     worker: The program of a worker process: it loads the models and computes.
     process: Starts, calls and ends a worker process.
     batching: The bounded queue of requests, whose molecules are predicted together.
     file_jobs: Predicts uploaded files, one after the other.
     schemas: What requests and answers contain.
     app: The application with all paths.
-    answers: Answers in JSON.
-    guard: Refuses requests from other sites, large and slow ones; adds the headers of answers.
+    guard: Answers in JSON; rejects cross-origin, oversized and slow requests; adds security headers.
     protocol: Ends connections whose client is too slow.
     metrics: Counters for Prometheus.
     server: Starts the server and ends it.

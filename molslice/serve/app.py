@@ -16,10 +16,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
-from molslice.serve.answers import JsonAnswer, refusal
 from molslice.serve.batching import Batcher, QueueFullError
 from molslice.serve.file_jobs import FileJob, FileJobs, UnpackedTooLargeError
-from molslice.serve.guard import UPLOAD_PATH, Guard
+from molslice.serve.guard import UPLOAD_PATH, Guard, JsonAnswer, refusal
 from molslice.serve.limits import Limits
 from molslice.serve.metrics import Metrics
 from molslice.serve.process import WorkerLostError, WorkerProcess
@@ -55,6 +54,7 @@ REFUSALS = {
     503: "The service cannot compute at the moment.",
     504: "The computation took too long.",
 }
+STATUSES: dict[type, int] = {QueueFullError: 429, WorkerLostError: 503, UnpackedTooLargeError: 413}
 
 
 class Service:
@@ -97,11 +97,10 @@ class Service:
         """
         if name is None:
             return self.models[0]
-        for model in self.models:
-            if model["name"] == name:
-                return model
-        names = ", ".join(model["name"] for model in self.models)
-        raise HTTPException(404, f"no model {name[:100]!r}; the models are {names}")
+        models = {model["name"]: model for model in self.models}
+        if name not in models:
+            raise HTTPException(404, f"no model {name[:100]!r}; the models are {', '.join(models)}")
+        return models[name]
 
     async def compute(self, task: str, smiles: Sequence[str], **options: Any) -> list[Any]:  # noqa: ANN401
         """Compute one result for each molecule, together with other requests.
@@ -169,7 +168,9 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JsonAnswer:  # noqa: ARG001
         problems = error.errors()
-        texts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems[:SHOWN_PROBLEMS]]
+        texts = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:SHOWN_PROBLEMS]
+        ]
         return JsonAnswer({"detail": "; ".join(texts)[:LONGEST_DETAIL]}, 422)
 
     @app.exception_handler(AnyHTTPException)
@@ -178,15 +179,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(MolsliceError)
     async def refused(request: Request, error: MolsliceError) -> JsonAnswer:  # noqa: ARG001
-        headers = {}
-        status = 422
-        if isinstance(error, QueueFullError):
-            status, headers = 429, {"retry-after": str(error.retry_seconds)}
-        elif isinstance(error, WorkerLostError):
-            status = 503
-        elif isinstance(error, UnpackedTooLargeError):
-            status = 413
-        return JsonAnswer({"detail": str(error)}, status, headers)
+        headers = {"retry-after": str(error.retry_seconds)} if isinstance(error, QueueFullError) else {}
+        return JsonAnswer({"detail": str(error)}, STATUSES.get(type(error), 422), headers)
 
 
 def _add_predictions(app: FastAPI, service: Service) -> None:
@@ -322,8 +316,8 @@ async def _save(request: Request, job: FileJob) -> None:
     """Write the body of a request to the file of a job."""
     piece = bytearray()
     with await asyncio.to_thread(job.source.open, "wb") as file:
-        async for part in request.stream():
-            piece += part
+        async for received in request.stream():
+            piece += received
             if len(piece) >= UPLOAD_PIECE:
                 await asyncio.to_thread(file.write, bytes(piece))
                 piece.clear()

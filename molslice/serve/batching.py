@@ -95,16 +95,11 @@ class Batcher:
         return self._waiting
 
     def submit(self, task: str, options: Mapping[str, Any], smiles: Sequence[str]) -> Future[list[Any]]:
-        """Add a request to the queue.
-
-        Args:
-            task: The name of the task.
-            options: Its options besides `smiles`.
-            smiles: The molecules.
+        """Add a request to the queue; see `_Request`.
 
         Returns:
-            A future of one result for each molecule. Its exceptions are those of `WorkerProcess.call`. A
-            request whose future is cancelled is not computed.
+            A future of one result for each molecule, with the exceptions of `WorkerProcess.call`. A request
+            whose future is cancelled is not computed.
 
         Raises:
             QueueFullError: These molecules do not fit into the queue.
@@ -144,7 +139,7 @@ class Batcher:
             self._compute(worker, batch)
 
     def _take(self) -> list[_Request]:
-        """Wait for requests and return those of the next batch; empty at the end."""
+        """Wait for requests and return the next batch; empty at the end."""
         with self._changed:
             while True:
                 while not self._queue:

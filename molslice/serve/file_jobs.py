@@ -51,7 +51,7 @@ class FileJob:
         failed: Number of rows without a prediction, when it is done.
         refusals: The rows without a prediction by reason, each with `reason` and `count`, when it is done.
         columns: The columns with predictions, when it is done.
-        message: What was found in the file, or why it cannot be predicted.
+        message: Notes on the file, or why it cannot be predicted.
     """
 
     id: str
@@ -70,7 +70,7 @@ class FileJob:
 
     @property
     def ending(self) -> str:
-        """The ending of the name without that of gzip, in lower case."""
+        """The ending of the name without `.gz`, in lower case."""
         return Path(unpacked_name(self.name)).suffix.lower()
 
     @property
@@ -115,13 +115,7 @@ class FileJobs:
     def create(
         self, model: str, name: str, interval: float | None = None, *, domain: bool = False
     ) -> FileJob:
-        """Create a job; the caller writes `source` and then calls `submit` or `discard`.
-
-        Args:
-            model: The name of the model.
-            name: The name of the file. Folders in it are ignored.
-            interval: Probability of the intervals; None for no intervals.
-            domain: Whether to compare the molecules with the training molecules.
+        """Create a job, see `FileJob`; the caller writes `source` and then calls `submit` or `discard`.
 
         Raises:
             MolsliceError: The ending is unknown.
@@ -138,12 +132,12 @@ class FileJobs:
                 f"cannot read {name!r}: the name must end in {endings}, optionally followed by {GZIP_ENDING}"
             )
         with self._changed:
-            unfinished = sum(each.state in ("uploading", "waiting") for each in self._jobs.values())
+            unfinished = sum(other.state in ("uploading", "waiting") for other in self._jobs.values())
             if unfinished >= self.limits.files_waiting:
                 raise QueueFullError(f"{unfinished} files are waiting; try again later", LONGEST_RETRY)
             if self._closed:
                 raise WorkerLostError("the service is ending")
-            finished = [each for each in self._jobs.values() if each.state in ("done", "failed", "canceled")]
+            finished = [old for old in self._jobs.values() if old.state in ("done", "failed", "canceled")]
             for old in finished[: max(0, len(self._jobs) + 1 - self.limits.files_kept)]:
                 self._remove(old)
             job.folder.mkdir()
@@ -176,13 +170,13 @@ class FileJobs:
         plain, size = job.folder / "unpacked", 0
         try:
             with gzip.open(job.source) as packed, plain.open("wb") as file:
-                while part := packed.read(PIECE):
-                    size += len(part)
+                while piece := packed.read(PIECE):
+                    size += len(piece)
                     if size > self.limits.file_bytes:
                         raise UnpackedTooLargeError(
                             f"{job.name!r} has more than {self.limits.file_bytes:,} bytes after decompression"
                         )
-                    file.write(part)
+                    file.write(piece)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise MolsliceError(f"cannot read {job.name!r}: it is truncated or damaged") from error
         plain.replace(job.source)

@@ -1,17 +1,18 @@
-"""Refuse requests from other sites, large and slow ones; add the headers of answers; count the answers."""
+"""Reject cross-origin, oversized and slow requests; add security headers; count responses."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 
-from molslice.serve.answers import refusal
 from molslice.serve.limits import Limits
 
-__all__ = ["CONTENT_POLICY", "UPLOAD_PATH", "Guard"]
+__all__ = ["CONTENT_POLICY", "UPLOAD_PATH", "Guard", "JsonAnswer", "refusal"]
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,6 +32,19 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+
+
+class JsonAnswer(JSONResponse):
+    """JSON in ASCII, which can hold any text of a request, also unpaired surrogates."""
+
+    def render(self, content: Any) -> bytes:  # noqa: ANN401
+        """Return the document."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def refusal(error: HTTPException) -> JsonAnswer:
+    """Return the answer to a refused request."""
+    return JsonAnswer({"detail": error.detail}, error.status_code, error.headers)
 
 
 class Guard:

@@ -1,5 +1,7 @@
 """Counters of the service in the format of Prometheus."""
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 __all__ = ["Metrics"]
@@ -13,29 +15,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "molslice_requests", "Answered requests", ["path", "status"], registry=self._registry
-        )
+        options: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter("molslice_requests", "Answered requests", ["path", "status"], **options)
         self._seconds = Histogram(
-            "molslice_request_duration_seconds",
-            "Time to the answer",
-            ["path"],
-            buckets=SECONDS,
-            registry=self._registry,
+            "molslice_request_duration_seconds", "Time to the answer", ["path"], buckets=SECONDS, **options
         )
         self._molecules = Counter(
-            "molslice_molecules", "Predicted molecules", ["model", "outcome"], registry=self._registry
+            "molslice_molecules", "Predicted molecules", ["model", "outcome"], **options
         )
         self._batch_molecules = Histogram(
-            "molslice_batch_molecules", "Molecules of a batch", buckets=SIZES, registry=self._registry
+            "molslice_batch_molecules", "Molecules of a batch", buckets=SIZES, **options
         )
         self._batch_requests = Histogram(
-            "molslice_batch_requests", "Requests of a batch", buckets=SIZES, registry=self._registry
+            "molslice_batch_requests", "Requests of a batch", buckets=SIZES, **options
         )
-        self.waiting = Gauge("molslice_waiting_molecules", "Molecules in the queue", registry=self._registry)
-        self._starts = Counter(
-            "molslice_worker_starts", "Starts of worker processes", registry=self._registry
-        )
+        self.waiting = Gauge("molslice_waiting_molecules", "Molecules in the queue", **options)
+        self._starts = Counter("molslice_worker_starts", "Starts of worker processes", **options)
         self._counted_starts = 0
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
@@ -60,11 +55,7 @@ class Metrics:
         self._batch_molecules.observe(molecules)
 
     def count_starts(self, starts: int) -> None:
-        """Count the starts of worker processes.
-
-        Args:
-            starts: Their number since the service was started.
-        """
+        """Set the number of starts of worker processes since the service was started."""
         self._starts.inc(starts - self._counted_starts)
         self._counted_starts = starts
 

@@ -42,11 +42,6 @@ class WorkerProcess:
         """Whether the process is running."""
         return self._process is not None and self._process.is_alive()
 
-    @property
-    def pid(self) -> int | None:
-        """The number of the process; None before it is started."""
-        return None if self._process is None else self._process.pid
-
     def start(self) -> list[dict[str, Any]]:
         """Start the process and wait until the models are loaded.
 
@@ -88,10 +83,10 @@ class WorkerProcess:
         that was not begun is sent once more, to a new process.
 
         Args:
-            task: The name of the task.
+            task: The name of the task, in `worker.TASKS`.
             options: Its options.
             seconds: Maximum time until the result or the next report of progress.
-            report: Takes the reports of progress.
+            report: Called with each report of progress.
 
         Raises:
             MolsliceError: The task was refused; the message is the reason.

@@ -1,12 +1,13 @@
-"""Load models, and find out what they can tell."""
+"""Load models, and find out what they can compute."""
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["ServedModel", "explainer_of", "load_models"]
 
 METHODS: tuple[Literal["gradients", "shapley"], ...] = ("gradients", "shapley")  # the default is the first
+Result = TypeVar("Result")
 MOST_LEVELS = 16  # of intervals for which options are kept
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A loaded model and what it can tell.
+    """A loaded model and what it can compute.
 
     Attributes:
         name: Its name in the service.
@@ -97,7 +99,7 @@ def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel
             name,
             plain,
             domain=plain.known_domain() is not None,
-            intervals=_first_that_works(lambda of: of.find_calibration(), (plain,)) is not None,
+            intervals=_or_none(plain.find_calibration) is not None,
             part=part,
             method=method,
             folders=_paths_of(path),
@@ -116,23 +118,19 @@ def _explaining(
     predictor: "SmilesPredictor",
 ) -> tuple[Literal["networks"] | None, Literal["gradients", "shapley"] | None]:
     """Return the part and the method that explain a model by default; no method if it cannot be explained."""
-    from molslice.types import MolsliceError
-
     for method in METHODS:
         for part in (None, "networks"):
-            with suppress(MolsliceError):
-                explainer_of(predictor, part, method)
+            if _or_none(partial(explainer_of, predictor, part, method)):
                 return part, method
     return None, None
 
 
-def _first_that_works(attempt: Callable[[Any], Any], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
-    """Return the first result that raises no `MolsliceError`; None if all do."""
+def _or_none(attempt: Callable[[], Result]) -> Result | None:
+    """Return the result of a function; None if it raises a `MolsliceError`."""
     from molslice.types import MolsliceError
 
-    for argument in arguments:
-        with suppress(MolsliceError):
-            return attempt(argument)
+    with suppress(MolsliceError):
+        return attempt()
     return None
 
 

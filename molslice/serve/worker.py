@@ -53,12 +53,11 @@ def run_worker(
 
     try:
         loaded = load_models(models, device)
-        connection.send(("ready", [each.describe() for each in loaded.values()]))
+        connection.send(("ready", [model.describe() for model in loaded.values()]))
         while (order := connection.recv()) is not None:
             connection.send(("begun", None))
-            connection.send(
-                answer(loaded, order[0], order[1], lambda value: connection.send(("progress", value)))
-            )
+            task, options = order
+            connection.send(answer(loaded, task, options, lambda value: connection.send(("progress", value))))
     except (MolsliceError, OSError) as error:
         if not isinstance(error, BrokenPipeError | ConnectionError):
             connection.send(("failed", _reason(error)))
@@ -89,7 +88,9 @@ def _reason(error: BaseException) -> str:
 
 def _to_client(text: str, models: Mapping[str, ServedModel]) -> str:
     """Name models in a message by their names instead of their folders."""
-    return without_folders(text, {folder: each.name for each in models.values() for folder in each.folders})
+    return without_folders(
+        text, {folder: model.name for model in models.values() for folder in model.folders}
+    )
 
 
 def _predict(
@@ -106,13 +107,13 @@ def _predict(
     predictions = predictor.predict_with_errors(smiles, options=options)
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
-        found = error is None
+        is_read = error is None
         compared = predictions.domain[place] if predictions.domain is not None else None
         rows.append(
             {
                 "smiles": text,
-                "values": _by_column(predictor, predictions.values, place) if found else None,
-                "uncertainty": _uncertainty(predictor, predictions, place) if found and interval else None,
+                "values": _by_column(predictor, predictions.values, place) if is_read else None,
+                "uncertainty": _uncertainty(predictor, predictions, place) if is_read and interval else None,
                 "domain": None if compared is None else _domain(predictor, compared),
                 "error": error,
             }
@@ -138,29 +139,29 @@ def _explain(
     rows = []
     for text in smiles:
         try:
-            found = explainer(text)
+            explanation = explainer(text)
         except MolsliceError as error:
             rows.append({"explanation": None, "error": _to_client(str(error), models)})
             continue
-        assert isinstance(found, Contributions)
-        svg = found.picture(".svg").decode("ascii", "replace")
-        rows.append({"explanation": {**found.to_dict(), "svg": svg}, "error": None})
+        assert isinstance(explanation, Contributions)
+        svg = explanation.picture(".svg").decode("ascii", "replace")
+        rows.append({"explanation": {**explanation.to_dict(), "svg": svg}, "error": None})
     return rows
 
 
-def _domain(predictor: "SmilesPredictor", found: "Domain") -> dict[str, Any]:
+def _domain(predictor: "SmilesPredictor", domain: "Domain") -> dict[str, Any]:
     neighbors = []
-    for each in found.neighbors:
+    for neighbor in domain.neighbors:
         measured = None
-        if each.measured is not None:
-            values = ((column, value) for column, value in zip(predictor.columns, each.measured, strict=True))
+        if neighbor.measured is not None:
+            values = zip(predictor.columns, neighbor.measured, strict=True)
             measured = {column: None if math.isnan(value) else _digits(value) for column, value in values}
-        neighbors.append({"smiles": each.smiles, "similarity": each.similarity, "measured": measured})
-    return {"in_domain": found.in_domain, "reason": found.reason, "neighbors": neighbors}
+        neighbors.append({"smiles": neighbor.smiles, "similarity": neighbor.similarity, "measured": measured})
+    return {"in_domain": domain.in_domain, "reason": domain.reason, "neighbors": neighbors}
 
 
 def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         name: _by_column(predictor, getattr(predictions, name), place)
         for name in ("lower", "upper", "spread", "calibrated")
     }
@@ -168,7 +169,7 @@ def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place
     if predictions.sets is not None:
         members = [[label for label in (0, 1) if pair[label]] for pair in predictions.sets[place]]
         sets = dict(zip(predictor.columns, members, strict=True))
-    return {**found, "set": sets}
+    return {**numbers, "set": sets}
 
 
 def _by_column(
