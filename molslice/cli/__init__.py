@@ -4,7 +4,7 @@ A verb is a file with `SUMMARY`, `EXAMPLE`, `add_arguments(parser)` and `run(arg
 `TAKES_OVERRIDES = True` if it takes `--dotted.key value` settings. The name of the file is the name of the
 verb. The docstring of the file is its description in `--help`. Files without `SUMMARY` are shared:
 `arguments.py`, `datasets.py`, and `console.py` for the standard streams.
-A verb with several actions may be a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like those of
+A verb with several actions may be a package with `SUMMARY`, `EXAMPLE`, `ACTIONS` (modules like
 verbs, by name) and `DEFAULT_ACTION`, which runs if no action is named.
 
 Results go to files or to standard output (as JSON with `--json`). Messages and progress go to standard error.
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. This function is the entry point `molslice`.
 
     Args:
-        argv: The arguments; None takes those of the process.
+        argv: The arguments; None takes `sys.argv`.
 
     Returns:
         The exit code.

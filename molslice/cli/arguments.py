@@ -29,13 +29,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def split_overrides(words: list[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Split a command line into `--dotted.key value` or `--dotted.key=value` settings and other words.
+    """Split a command line into other words and `--dotted.key value` or `--dotted.key=value` settings.
 
-    Args:
-        words: The arguments of the process.
-
-    Returns:
-        The other words and the settings, in order. The value of a setting is None if it is missing.
+    The value of a setting is None if it is missing.
     """
     rest: list[str] = []
     overrides: list[tuple[str, str | None]] = []
@@ -142,12 +138,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, device: bool = False) ->
 
 
 def check_needs(args: argparse.Namespace, needs: Mapping[str, str]) -> None:
-    """End with a usage error if an option is given without the one that it needs.
-
-    Args:
-        args: The arguments.
-        needs: For each option the name of the other one.
-    """
+    """End with a usage error if an option of `needs` is given without the one that it needs."""
     for name, needed in needs.items():
         if getattr(args, name) not in (None, False) and getattr(args, needed) in (None, False):
             args.usage_error(f"{flag(name)} needs {flag(needed)}")
@@ -194,13 +185,7 @@ def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> 
 
 
 def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool = False) -> None:
-    """Add `--output`, `--smiles-column` and `--delimiter`, which belong to `--input`.
-
-    Args:
-        parser: The parser.
-        endings: The possible endings, as text.
-        required: Whether `--output` is required.
-    """
+    """Add `--output` for files with `endings`, and `--smiles-column` and `--delimiter` of `--input`."""
     parser.add_argument(
         "--output",
         type=file_or_url,
@@ -262,12 +247,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:
-    """Add `--fragment` and `--wildcards`.
-
-    Args:
-        parser: The parser.
-        default: What happens to mixtures without it, for the help.
-    """
+    """Add `--fragment` and `--wildcards`; the help names what happens without them."""
     from molslice.chem import FRAGMENTS, WILDCARDS
 
     parser.add_argument(
@@ -284,12 +264,7 @@ def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training
 
 
 def add_strict(parser: argparse.ArgumentParser, *, in_folder: bool = False) -> None:
-    """Add `--strict`.
-
-    Args:
-        parser: The parser.
-        in_folder: Whether the output may be a folder of files that are written one after the other.
-    """
+    """Add `--strict`; `in_folder` if the output may be a folder of files that are written in turn."""
     kept = "; complete files in a folder are kept" if in_folder else ""
     parser.add_argument(
         "--strict", action="store_true", help=f"stop at the first row that fails, and write nothing{kept}"

@@ -1,12 +1,13 @@
 """The standard streams: results on standard output, messages on standard error."""
 
+import argparse
 import contextlib
 import errno
 import io
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "say_failed_rows",
     "say_treated_rows",
     "say_trained",
+    "teller",
     "text_table",
     "warnings_as_messages",
     "write",
@@ -58,6 +60,11 @@ def say(message: str) -> None:
     with contextlib.suppress(OSError):  # standard error is closed
         sys.stderr.write(f"molslice: {escaped(message)}\n")
     close_messages()
+
+
+def teller(args: argparse.Namespace) -> Callable[[str], None]:
+    """Return `say`, or with `--quiet` a function that writes nothing."""
+    return (lambda message: None) if args.quiet else say
 
 
 class _MessageHandler(logging.Handler):

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.network import Predictor
 
-__all__ = ["changes_rows", "find_dataset", "find_model_data", "names_data"]
+__all__ = ["changes_rows", "find_model_data", "names_data"]
 
 FILES_OF_SPLITS = ("valid_path", "test_path")
+DIVIDING = [["data", option] for option in ("split", *FILES_OF_SPLITS)]
 PLACES = {"data.root", "data.cache_dir", "data.workers"}  # settings that change no row
 UNDIVIDED = "{kind: random, fractions: [1, 0, 0]}"
 
@@ -36,23 +37,29 @@ def find_model_data(
     Args:
         predictor: The model.
         data: The data of its training.
-        root: As in `find_dataset`.
-        overrides: As in `find_dataset`. If they name the columns of the targets, or the model is one of
-            `molslice fit`, the targets get the names of the model.
+        root: Another folder of the data, for data sets with an option `root`.
+        overrides: `data.` settings that replace the settings of the training. A new `data.name` drops all
+            others. If they name the columns of the targets, or the model is one of `molslice fit`, the
+            targets get the names of the model.
         fragment: What happens to a mixture; None for what the model does.
-        whole: Name of the only split of another table, which may be too small to be divided like that of the
-            model, unless `overrides` divide it; None to divide it.
+        whole: Name of the only split of another table, which may be too small to be divided like the data of
+            the training, unless `overrides` divide it; None to divide it.
         same_division: Whether to refuse data that have changed since the training or are divided in another
             way, instead of a warning.
 
     Raises:
-        MolsliceError: As in `find_dataset`, or `same_division` is set and the data differ from those of the
-            training.
+        MolsliceError: A setting is not a `data.` setting, the data cannot be loaded, or `same_division` is
+            set and the data have changed since the training.
     """
+    from molslice.config import override_data
+    from molslice.data import build_dataset
     from molslice.inference.fitted import FittedPredictor
     from molslice.types import MolsliceError
 
-    settings, keys = [*overrides], _keys(overrides)
+    settings, keys = [*overrides, *([] if root is None else [("data.root", root)])], _keys(overrides)
+    for key, _ in settings:
+        if not key.startswith("data."):
+            raise MolsliceError(f"--{key}: only settings of the data (--data.<option>) can be changed here")
     name = keys.get("data.name") or data.name
     whole = whole if _names_table(keys, data) else None
     if whole is not None:
@@ -67,7 +74,8 @@ def find_model_data(
     treats_alike = predictor.wildcards == data.options.get("wildcards", "refuse")
     if name == "csv" and not treats_alike:
         settings.insert(0, ("data.wildcards", predictor.wildcards))
-    dataset = find_dataset(data, root, settings)
+    changed = override_data(data, settings)
+    dataset = build_dataset(changed.name, dict(changed.options))
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
     same_content = not fragment and treats_alike and set(keys) <= PLACES
@@ -82,12 +90,12 @@ def find_model_data(
 
 
 def names_data(overrides: Sequence[tuple[str, str]]) -> bool:
-    """Return whether settings name other data than those of the model."""
+    """Return whether settings name other data than the model."""
     return bool({"data.path", "data.name"} & set(_keys(overrides)))
 
 
 def changes_rows(overrides: Sequence[tuple[str, str]]) -> bool:
-    """Return whether settings name other data, or divide those of the model in another way."""
+    """Return whether settings name other data, or divide the data of the model in another way."""
     return names_data(overrides) or _divides(_keys(overrides))
 
 
@@ -100,8 +108,7 @@ def _names_table(given: dict[str, str], data: "DataConfig") -> bool:
 
 def _divides(given: dict[str, str]) -> bool:
     """Return whether settings say which rows are in which split."""
-    parts = [key.split(".") for key in given]
-    return any(part[0] == "data" and part[1] in ("split", *FILES_OF_SPLITS) for part in parts)
+    return any(key.split(".")[:2] in DIVIDING for key in given)
 
 
 def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -111,7 +118,7 @@ def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
 def _difference(
     predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset", *, content: bool
 ) -> str | None:
-    """Describe how the data differ from those of the training; None if they do not, or it is unknown.
+    """Describe how the data have changed since the training; None if they have not, or it is unknown.
 
     Rows of the training may then be measured.
 
@@ -131,38 +138,13 @@ def _difference(
     if folder is None or not (folder / DATA).is_file():
         return None
     then = read_json_object(folder / DATA)
-    parts = {"is not divided as it was": division_identity(dataset)}
+    identities = {"is not divided as it was": division_identity(dataset)}
     if content:  # not the inputs, which depend on the version of RDKit too
-        parts["is not what it was"] = {"targets": array_checksum(dataset.targets)}
-    for what, now in parts.items():
+        identities["is not what it was"] = {"targets": array_checksum(dataset.targets)}
+    for what, now in identities.items():
         if changed := changed_parts({name: str(then.get(name)) for name in now}, now):
             return (
                 f"{dataset.source} {what} when {folder} was trained (different: {', '.join(changed)}); rows "
                 "of the training may be among those that are measured"
             )
     return None
-
-
-def find_dataset(
-    data: "DataConfig", root: str | None = None, overrides: Sequence[tuple[str, str]] = ()
-) -> "Dataset":
-    """Build the data set of a trained model.
-
-    Args:
-        data: The data of the model.
-        root: Another folder of the data, for data sets with an option `root`.
-        overrides: `data.` settings that replace those of the run. A new `data.name` drops the run's options.
-
-    Raises:
-        MolsliceError: A setting is not a `data.` setting, or the data cannot be loaded.
-    """
-    from molslice.config import override_data
-    from molslice.data import build_dataset
-    from molslice.types import MolsliceError
-
-    settings = [*overrides, *([("data.root", root)] if root is not None else [])]
-    for key, _ in settings:
-        if not key.startswith("data."):
-            raise MolsliceError(f"--{key}: only settings of the data (--data.<option>) can be changed here")
-    changed = override_data(data, settings)
-    return build_dataset(changed.name, dict(changed.options))

@@ -1,8 +1,9 @@
 """Measure the error of a trained model on a split of its data, or on other data.
 
-Settings such as --data.root DIR replace those of the run. With another --data.name, none of the run's data
-settings are kept: give those that the data set needs. Your own CSV file needs data.path, data.target_columns
-(the columns of the model's targets, in the order of the targets) and, if the targets have units, data.units.
+Settings such as --data.root DIR replace the settings of the run. With another --data.name, none of the run's
+data settings are kept: give those that the data set needs. Your own CSV file needs data.path,
+data.target_columns (the columns of the model's targets, in the order of the targets) and, if the targets have
+units, data.units.
 """
 
 import argparse

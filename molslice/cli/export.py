@@ -45,6 +45,6 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         say(
             f"{report.bytes:,} bytes written to {report.file}; its predictions of {report.molecules} "
-            f"molecules differ from those of {args.model} by at most {report.largest_difference:.1e}"
+            f"molecules differ from {args.model} by at most {report.largest_difference:.1e}"
         )
     return 0

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen_limits(args: argparse.Namespace) -> "Limits":
-    """Return the limits with those of the command line; the queue holds four of the largest requests."""
+    """Return the limits, changed by the command line; the queue holds four of the largest requests."""
     from molslice.serve.limits import Limits
 
     chosen = {}

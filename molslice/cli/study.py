@@ -9,7 +9,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import HelpFormatter, add_run_options, count, file_path, flag
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import teller, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.studies.options import Option
@@ -44,10 +44,6 @@ def run(args: argparse.Namespace) -> int:
     words = parser.parse_args(args.words)
     args.debug = args.debug or words.debug
 
-    def tell(message: str) -> None:
-        if not words.quiet:
-            say(message)
-
     result = run_study(
         args.study,
         words.out,
@@ -55,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         runs=words.runs,
         options=_given(words, known),
         quiet=words.quiet,
-        tell=tell,
+        tell=teller(words),
     )
     if words.json:
         write_json(result.to_mapping())
