@@ -76,7 +76,7 @@ def members(section: Schema) -> list[tuple[str, Schema]]:
 
 def described(mapping: Schema) -> tuple[str, str]:
     """Return the text of a section and the table of its keys."""
-    text = re.sub(r" (See|The options are those of) `\w+`[^.]*\.", "", mapping["description"])
+    text = re.sub(r" (See|The options are the same as for) `\w+`[^.]*\.", "", mapping["description"])
     return text.replace("The spec of ", "Options of ", 1) + "\n", table(
         mapping["properties"], mapping.get("required", ())
     )

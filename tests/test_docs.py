@@ -157,3 +157,12 @@ def test_the_task_of_the_guide_computes_its_loss(tmp_path):
     log_cosh = example("adding-a-task.md", tmp_path)["log_cosh"]
     difference = torch.tensor([0.0, -0.5, 40.0], dtype=torch.float64)
     assert torch.allclose(log_cosh(difference, torch.zeros(3)), difference.cosh().log())
+
+
+VAGUE = re.compile(r"\b(that of|those of|is told|what is known of)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("folder", ["docs", "molslice"])
+def test_the_noun_is_repeated(folder):
+    files = [*(ROOT / folder).rglob("*.md"), *(ROOT / folder).rglob("*.py"), ROOT / "README.md"]
+    assert [str(file) for file in files if VAGUE.search(file.read_text(encoding="utf-8"))] == []

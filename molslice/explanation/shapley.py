@@ -146,7 +146,7 @@ def _coalitions(orders: np.ndarray) -> np.ndarray:
 
 
 def _odd_values(game: Game, orders: np.ndarray) -> np.ndarray:
-    """Return half of the values of coalitions minus those of their complements, float64 [K, m + 1].
+    """Return half of the values of coalitions minus the values of their complements, float64 [K, m + 1].
 
     The complements are the coalitions of the reversed orders.
     """

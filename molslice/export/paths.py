@@ -2,7 +2,7 @@
 
 `molslice.ops.paths` sorts the pairs of atoms by distance, so the shapes of its tensors depend on the bonds.
 Here all tensors have the shape of all pairs, and the only loop has one turn for each atom. Distances and
-paths are equal to those of `molslice.ops.paths`.
+paths equal the paths of `molslice.ops.paths`.
 """
 
 from typing import NamedTuple
@@ -106,7 +106,7 @@ def _spatial(bias: GraphBias, distance: Int[Tensor, "B A A"]) -> Float[Tensor, "
 
 
 def _edges(bias: GraphBias, paths: DensePaths, bonds: Float[Tensor, "B M H"]) -> Float[Tensor, "B A A H"]:
-    """Return E, hop by hop as in `GraphBias`, then that of the fifth atom of each longer path."""
+    """Return E, hop by hop as in `GraphBias`, then E of the fifth atom of each longer path."""
     batch, atoms, _ = paths.distance.shape
     rows = paths.last_bond.view(batch, atoms * atoms, 1).expand(-1, -1, bonds.shape[-1])
 

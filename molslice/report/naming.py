@@ -1,4 +1,4 @@
-"""Names of a model on its page, which may be sent to others, without the folders above that of the model."""
+"""Names of a model on its page, which may be sent to others, without the folders above it."""
 
 import os
 

@@ -37,7 +37,7 @@ def write_report(
             the folder of the model says.
         path: The file to write. An existing file is replaced when the page is complete.
         most_rows: Most molecules of a split; a larger split is sampled.
-        is_own: Whether the data are those of the training.
+        is_own: Whether the data are the data of the training.
         missing: Why there are no data.
         command: The words of the command that writes this page, which the page shows.
         progress: Whether to show a bar on standard error.

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of the plan: those of the setting, overridden by those given."""
+    """Return the fields of the plan: the setting, overridden by the given options."""
     from molslice.bench.plan import choose_setting, sizes_of_config
     from molslice.training.start import load_run_config
 

@@ -2,7 +2,7 @@
 
 Each number is measured in a new process, and the entries take turns. The batches come from a prepared store
 (--store, which needs no rdkit), from files of SMILES (--input, at most the first 100,000 rows), or else from
-the data of the configuration, by default data/gap_xtb. Without --config the models are those of --models,
+the data of the configuration, by default data/gap_xtb. Without --config the models are given by --models,
 with batches of 64 molecules on a CPU and of 1,024 on a GPU. Any setting of the configuration can be given as
 --any.dotted.key VALUE.
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attentions",
         metavar="A,B,...",
-        help="attentions with options after colons (default: softmax,slice_sort,flow,singular, or that of "
+        help="attentions with options after colons (default: softmax,slice_sort,flow,singular, or from "
         "--config)",
     )
     add_molecules(parser)
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         metavar="P,...",
-        help="32, bf16, bf16-weights or 16, or several (default: 32, or that of --config)",
+        help="32, bf16, bf16-weights or 16, or several (default: 32, or from --config)",
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     add_rounds(parser, 5.0, steps=True)

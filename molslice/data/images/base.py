@@ -120,7 +120,7 @@ class ImageDataset(Dataset):
     `resized_flip_rand` takes a random resized crop instead of the shift, for large images (see
     `rand_augment`); `resized_flip_rand_mix` also mixes pairs of images of a batch by Mixup or CutMix (see
     `mix_images`), and both classes share in the loss. The random numbers depend only on the draw and the row,
-    those of mixing on all rows that are collated together. Evaluation never augments.
+    and mixing depends on all rows that are collated together. Evaluation never augments.
 
     A subclass sets `class_names` and `source`, reads its files, and calls `_take`.
 

@@ -47,7 +47,7 @@ class ImageFolder(ImageDataset):
         valid_fraction: Fraction of the training images for `valid`, if its folder does not exist.
         test_fraction: Fraction of the training images for `test`, if there is neither folder.
         split_seed: Seed of these draws.
-        num_classes: Number of classes, which must be that of the files. With it, `params` and `bench flops`
+        num_classes: Number of classes, which must agree with the files. With it, `params` and `bench flops`
             need no files.
         valid_as_test: Whether to use the folder `valid` as the test split, as is usual for ImageNet.
         workers: Number of threads for decoding; by default all cores.

@@ -10,9 +10,9 @@ MIXUP, CUTMIX, CUT = 0.8, 1.0, 0.5  # DeiT's values: both alphas, and the share 
 def mix_images(images: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, float]:
     """Mix image k of B with image B - 1 - k, all in the same way.
 
-    Mixup is the mean of both images with weights 1 - s and s, rounded. CutMix replaces a rectangle by that of
-    the other image. Its center is uniform in the image, its sides are sqrt(s) of the image's before it is cut
-    off at the border, and its share in the area is then s.
+    Mixup is the mean of both images with weights 1 - s and s, rounded. CutMix replaces a rectangle by the
+    rectangle of the other image. Its center is uniform in the image, its sides are sqrt(s) of the image's
+    before it is cut off at the border, and its share in the area is then s.
 
     Args:
         images: uint8 [B, height, width, colors].
@@ -22,7 +22,7 @@ def mix_images(images: np.ndarray, generator: np.random.Generator) -> tuple[np.n
         The mixed images, and the share s of the other image.
 
     Source: Mixup, Zhang et al. 2018, arXiv 1710.09412; CutMix, Yun et al. 2019, arXiv 1905.04899; one of both
-    in each batch, DeiT (Touvron et al. 2021, arXiv 2012.12877, table 9). The partners are those of timm.
+    in each batch, DeiT (Touvron et al. 2021, arXiv 2012.12877, table 9). The partners are chosen as in timm.
     """
     others = images[::-1]
     if generator.random() >= CUT:

@@ -12,8 +12,8 @@ TABLE = "bbc-text.csv"
 class BbcNews(TextDataset):
     """Articles in the folder `root`: `bbc-text.csv` or one folder per topic.
 
-    The table has the columns `category` and `text`. The folders are those of `bbc-fulltext.zip`: business,
-    entertainment, politics, sport, tech. The source has no test split. The options are those of
+    The table has the columns `category` and `text`. The folders are as in `bbc-fulltext.zip`: business,
+    entertainment, politics, sport, tech. The source has no test split. The options are the same as for
     `TextDataset`.
     """
 

@@ -155,7 +155,7 @@ def _encode_subwords(texts: Sequence[str], training: np.ndarray, how: Tokenizing
         raise MolsliceError(
             "tokens: subwords needs the library tokenizers: pip install 'molslice[text]'"
         ) from error
-    # a space before the first word, so that it has the same subwords as elsewhere
+    # a space before the first word, so that its subwords are the same as elsewhere
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = byte_level  # pyright: ignore[reportAttributeAccessIssue]

@@ -89,7 +89,7 @@ class Chunk:
         path: The file.
         first: Number of the first row, from 1.
         columns: Index of each requested column by name.
-        cells: The cells of each row. Those of an unreadable row are padded or cut to the number of columns.
+        cells: The cells of each row, padded or cut to the number of columns if the row is unreadable.
         lines: The line on which each row starts, from 1; None for a format without lines.
         errors: Reasons of the unreadable rows by index in this chunk, from 0.
     """
@@ -105,7 +105,7 @@ class Chunk:
         return len(self.cells)
 
     def __getitem__(self, column: str) -> list[str]:
-        """Return the cells of a requested column; those of unreadable rows are `Unreadable`.
+        """Return the cells of a requested column; cells of unreadable rows are `Unreadable`.
 
         A text with other characters than ASCII is trimmed. A connection table is not: its first line may be
         blank.
