@@ -262,7 +262,10 @@ def tied_mean(
     # Half precision rounds a key by a share of the key itself.
     allowed = torch.maximum(tolerance * magnitude.amax(-1, keepdim=True), eps * magnitude)
     is_tied = (keys.diff(dim=-1) <= torch.maximum(allowed[:, :-1], allowed[:, 1:])) & is_real[:, 1:]
-    start = torch.where(functional.pad(is_tied, (1, 0)), 0, position).cummax(-1).values
+    is_first = ~functional.pad(is_tied, (1, 0))
+    chain = is_first.cumsum(-1) - 1
+    firsts = torch.zeros_like(chain).scatter_add(-1, chain, is_first * position)
+    start = firsts.gather(-1, chain)  # as cummax of the first positions, for which ONNX has no operator
     limit = (LONGEST_CHAIN * allowed.gather(-1, start)).clamp(min=torch.finfo(keys.dtype).tiny)
     part = ((keys - keys.gather(-1, start)) / limit).floor()
     is_tied = is_tied & (part.diff(dim=-1) == 0)
