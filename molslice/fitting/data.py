@@ -1,18 +1,63 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
+from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.tasks.targets import Kind
 
-__all__ = ["Duplicates", "FitData", "Scale"]
+__all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
 
 Duplicates = Literal["average", "keep", "refuse"]
 Scale = Literal["linear", "log"]
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """How a table is read, divided and fitted; see the arguments of `molslice.fitting.fit.fit`.
+
+    Attributes:
+        written: How the numbers of the targets are written.
+    """
+
+    smiles_column: str | None = None
+    delimiter: str | None = None
+    written: NumberFormat = DEFAULT_FORMAT
+    outliers: str = "refuse"
+    kind: Kind | None = None
+    scale: Scale | None = None
+    split: str = "random"
+    duplicates: Duplicates = "average"
+    fragment: str = "keep"
+    wildcards: str = "refuse"
+    strict: bool = False
+    members: int = 5
+    minutes: float | None = None
+    seed: int = 0
+
+    @property
+    def by_scaffold(self) -> bool:
+        """Whether scaffolds, instead of compounds, are in one fold or held out."""
+        return self.split == "scaffold"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the options that `fit.json` lists."""
+        return {
+            "delimiter": self.delimiter,
+            "decimal": self.written.decimal,
+            "missing_values": list(self.written.missing),
+            "outliers": self.outliers,
+            "scale": self.scale,
+            "split": self.split,
+            "duplicates": self.duplicates,
+            "members": self.members,
+            "minutes": self.minutes,
+            "seed": self.seed,
+        }
 
 
 @dataclass(slots=True)

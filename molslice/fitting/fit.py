@@ -28,7 +28,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import Duplicates, Scale
+from molslice.fitting.data import Duplicates, FitOptions, Scale
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import LearnerFits
 from molslice.fitting.networks import DEVICES, affordable_epochs, fine_tune
@@ -126,7 +126,6 @@ def fit(
     """
     start = time.monotonic()
     path, folder = _as_table(data), Path(_as_path("out", out))
-    members, seed = _whole("members", members), _whole("seed", seed)
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
     for name, value in {"split": split, "smiles_column": smiles_column, "delimiter": delimiter}.items():
@@ -134,10 +133,25 @@ def fit(
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
-    written = NumberFormat(decimal, listed_values(missing_values))
+    options = FitOptions(
+        smiles_column=smiles_column,
+        delimiter=delimiter,
+        written=NumberFormat(decimal, listed_values(missing_values)),
+        outliers=outliers,
+        kind=kind,
+        scale=scale,
+        split=split,
+        duplicates=duplicates,
+        fragment=fragment,
+        wildcards=wildcards,
+        strict=strict,
+        members=_whole("members", members),
+        minutes=minutes,
+        seed=_whole("seed", seed),
+    )
     files = find_files([path])
     check_rereadable(files)
-    _check(files, folder, members, minutes, seed, kind, scale, duplicates, fragment, wildcards, device)
+    _check(files, folder, options, device)
     check_workers(workers)
     if encoder is None and device != "cpu":
         raise MolsliceError(f"device {device!r} needs an encoder: without one, `fit` computes on the CPU")
@@ -150,24 +164,7 @@ def fit(
         processes = _count_workers(files, workers)
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
-            rows = read_fit_data(
-                path,
-                names,
-                smiles_column=smiles_column,
-                delimiter=delimiter,
-                written=written,
-                outliers=outliers,
-                kind=kind,
-                scale=scale,
-                split=split,
-                duplicates=duplicates,
-                fragment=fragment,
-                wildcards=wildcards,
-                strict=strict,
-                seed=seed,
-                workers=processes,
-                progress=described.move,
-            )
+            rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         learned = rows.learned
         targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
@@ -179,10 +176,10 @@ def fit(
         embedding_seconds = time.monotonic() - embedding_start
         features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
         _check_size(features, learned[~rows.test], path)
-        folds = assign_folds(rows, members, seed, by_scaffold=split == "scaffold")
+        folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
-            work = LearnerFits(rows, learned, features, folds, deadline, seed, fits.move)
+            work = LearnerFits(rows, learned, features, folds, deadline, options.seed, fits.move)
             fitted = work.fit_targets()
         left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
@@ -200,12 +197,14 @@ def fit(
                     folds[0],
                     partial,
                     epochs=epochs,
-                    seed=seed,
+                    seed=options.seed,
                     device=device,
                     progress=tuned.move,
                 )
             for index, target_fit in enumerate(fitted):
-                held_out = by_member(networks.held_out[:, :, index], members, members ** len(folds))
+                held_out = by_member(
+                    networks.held_out[:, :, index], options.members, options.members ** len(folds)
+                )
                 target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
         for index, target_fit in enumerate(fitted):
             target_fit.stack_learners(
@@ -227,51 +226,29 @@ def fit(
             encoder,
             epochs,
             left_out,
-            by_scaffold=split == "scaffold",
+            by_scaffold=options.by_scaffold,
         )
         record["fragment"], record["wildcards"] = fragment, wildcards
         record["seconds"] = round(time.monotonic() - start, 1)
-        record["options"] = {
-            "delimiter": delimiter,
-            "decimal": decimal,
-            "missing_values": list(written.missing),
-            "outliers": outliers,
-            "scale": scale,
-            "split": split,
-            "duplicates": duplicates,
-            "members": members,
-            "minutes": minutes,
-            "seed": seed,
-        }
+        record["options"] = options.to_mapping()
         write_fit(partial, record, rows, fitted, folds, places)
     return record
 
 
-def _check(
-    files: Sequence[File],
-    folder: Path,
-    members: int,
-    minutes: float | None,
-    seed: int,
-    kind: str | None,
-    scale: str | None,
-    duplicates: str,
-    fragment: str,
-    wildcards: str,
-    device: str,
-) -> None:
-    if not MIN_FOLDS <= members <= MAX_FOLDS:
-        raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {members}")
+def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str) -> None:
+    if not MIN_FOLDS <= options.members <= MAX_FOLDS:
+        raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {options.members}")
+    minutes = options.minutes
     if minutes is not None and not (isinstance(minutes, Real) and minutes > 0):
         raise MolsliceError(f"minutes must be a positive number, got {minutes!r}")
-    if not 0 <= seed <= MAX_SEED:
-        raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {seed}")
+    if not 0 <= options.seed <= MAX_SEED:
+        raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (
-        ("kind", kind, (None, "regression", "classification")),
-        ("scale", scale, (None, "linear", "log")),
-        ("duplicates", duplicates, ("average", "keep", "refuse")),
-        ("fragment", fragment, FRAGMENTS),
-        ("wildcards", wildcards, WILDCARDS),
+        ("kind", options.kind, (None, "regression", "classification")),
+        ("scale", options.scale, (None, "linear", "log")),
+        ("duplicates", options.duplicates, ("average", "keep", "refuse")),
+        ("fragment", options.fragment, FRAGMENTS),
+        ("wildcards", options.wildcards, WILDCARDS),
         ("device", device, DEVICES),
     ):
         if value not in choices:

@@ -16,11 +16,10 @@ from molslice.data.molecules.tables import check_decimal_mark, open_molecules
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
-from molslice.fitting.data import Duplicates, FitData, Scale
+from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
 from molslice.registry import near_names
-from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
 __all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
@@ -37,19 +36,8 @@ logger = logging.getLogger(__name__)
 def read_fit_data(
     path: File,
     target_columns: Sequence[str],
+    options: FitOptions,
     *,
-    smiles_column: str | None,
-    delimiter: str | None,
-    written: tables.NumberFormat = tables.DEFAULT_FORMAT,
-    outliers: str = "refuse",
-    kind: Kind | None,
-    scale: Scale | None = None,
-    split: str,
-    duplicates: Duplicates,
-    fragment: str = "keep",
-    wildcards: str = "refuse",
-    strict: bool = False,
-    seed: int,
     workers: int,
     progress: Callable[[int, int], None] = lambda done, rows: None,
 ) -> FitData:
@@ -58,33 +46,20 @@ def read_fit_data(
     Args:
         path: The table or its URL, in any format of `open_molecules`.
         target_columns: The measured columns.
-        smiles_column: The column of SMILES; None finds it.
-        delimiter: The character between cells; None finds it.
-        written: How the numbers of the targets are written.
-        outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
-        kind: Kind of the targets; None finds it.
-        scale: Whether the values of the targets are learned (`linear`), or their logarithms (`log`); None
-            finds it for each target, from the training rows.
-        split: `random`, `scaffold`, `all` (no row is held out), or the name of a column that holds train,
-            valid or test.
-        duplicates: What happens to several rows of one molecule.
-        fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
-        wildcards: What happens to a wildcard: `refuse` or `keep`; see `molslice.chem.fragments`.
-        strict: Whether to refuse a table with a SMILES that cannot be read.
-        seed: Seed of a random split.
+        options: How to read and divide the table.
         workers: Number of worker processes that compute descriptors.
         progress: Called with the number of described rows and of all rows.
 
     Raises:
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
-    names = checked_targets(target_columns)
+    names, kind, split = checked_targets(target_columns), options.kind, options.split
     split_columns = [split] if split not in SPLITS else []
     smiles: list[str] = []
     words: list[str] = []
     numbers: list[np.ndarray] = []
     places: list[str] = []
-    with open_molecules([path], smiles_column=smiles_column, delimiter=delimiter) as table:
+    with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
             raise MolsliceError(
@@ -94,14 +69,14 @@ def read_fit_data(
         known = [tables.trimmed(name) for name in table.names]
         if split not in SPLITS and tables.trimmed(split) not in known:
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
-        check_decimal_mark(table, names, written.decimal)
+        check_decimal_mark(table, names, options.written.decimal)
         side = SideColumns(table, names)
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
             side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
-            columns = [read(chunk[name], name, chunk.where, written) for name in names]
+            columns = [read(chunk[name], name, chunk.where, options.written) for name in names]
             numbers.append(np.stack(columns, axis=1))
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
@@ -110,37 +85,37 @@ def read_fit_data(
     target_kind, doubts = (kind, []) if kind else find_kind(targets, names)
     notices = [
         *side.notices(),
-        *check_outliers(targets, names, str(path), places.__getitem__, outliers),
+        *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
         *doubts,
     ]
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = choose_fragments(smiles, fragment)
-    if fragment != "keep":
+    chosen, replaced = choose_fragments(smiles, options.fragment)
+    if options.fragment != "keep":
         after, before = (
             sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
         )
-        done = "replaced" if fragment == "largest" else "refused"
-        findings.append(f"mixtures: {fragment}, {done} in {replaced + after - before:,} rows")
-    if wildcards == "keep" and (count := count_wildcards(chosen)):
+        done = "replaced" if options.fragment == "largest" else "refused"
+        findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")
+    if options.wildcards == "keep" and (count := count_wildcards(chosen)):
         findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
-    chosen, _ = choose_fragments(chosen, "keep", wildcards)
+    chosen, _ = choose_fragments(chosen, "keep", options.wildcards)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     if words:
         data.test = find_test_rows(words, split, data, path, places)
-    _drop_unreadable(data, path, places, strict=strict)
-    geometric = merge_duplicates(data, path, duplicates, by_column=bool(words))
+    _drop_unreadable(data, path, places, strict=options.strict)
+    geometric = merge_duplicates(data, path, options.duplicates, by_column=bool(words))
     if not words:
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
-            data.test = draw_test_rows(data, path, split, seed)
+            data.test = draw_test_rows(data, path, split, options.seed)
     describe_forms(data)
     _check_targets(data, path)
     data.logarithmic = tuple(
-        _is_logarithmic(data, path, index, geometric[:, index], scale) for index in range(len(names))
+        _is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
     )
     data.targets = np.where(data.logarithmic, geometric, data.targets)
     return data

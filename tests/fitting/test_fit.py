@@ -17,6 +17,7 @@ from molslice.cli import main
 from molslice.data.molecules.describe import MoleculeDescriber
 from molslice.files.atomic import reserved
 from molslice.fitting.card import STANDARD_ERROR, result_rows
+from molslice.fitting.data import FitOptions
 from molslice.fitting.errors import Measured
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import divide_into_folds
@@ -425,15 +426,7 @@ def duplicated(smiles, tmp_path, kind="number"):
 
 
 def read(file, targets=("y",), **options):
-    settings = {
-        "smiles_column": None,
-        "delimiter": None,
-        "kind": None,
-        "split": "random",
-        "duplicates": "average",
-        "seed": 0,
-    }
-    return read_fit_data(file, targets, **{**settings, "workers": 0, **options})
+    return read_fit_data(file, targets, FitOptions(**options), workers=0)
 
 
 def test_duplicates_are_averaged(smiles, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.describe import describe_molecules
+from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.learner_fits import BASELINES
 from molslice.fitting.table import read_fit_data
@@ -62,10 +63,7 @@ def folders(table, tmp_path_factory):
 
 
 def read(table, column, **options):
-    options = {"scale": None, "split": "random", "duplicates": "average", **options}
-    return read_fit_data(
-        table, [column], smiles_column=None, delimiter=None, kind=None, seed=0, workers=0, **options
-    )
+    return read_fit_data(table, [column], FitOptions(**options), workers=0)
 
 
 def test_a_skewed_target_is_found_and_others_are_not(table, folders):
