@@ -4,13 +4,12 @@ Modules:
     program: The model as a function of padded arrays.
     paths: Shortest paths and the pair bias in operators that can be exported.
     sorts: Sorts in such operators.
-    onnx_file: Write and run an ONNX file.
-    pt2_file: Write and run a .pt2 file.
-    quiet: Silence of torch's exporters.
+    formats: Writes and runs ONNX and .pt2 files.
     exported_file: The way from a trained model to a file.
 
-A file predicts in the units of the targets. Its metadata say how a molecule becomes the arrays, so that
-`examples/onnx/predict_onnx.py` needs only rdkit, numpy and onnxruntime.
+A trained model comes in, one file goes out. It predicts in the units of the targets. Its metadata say how a
+molecule becomes the arrays, so that `examples/onnx/predict_onnx.py` needs
+only rdkit, numpy and onnxruntime.
 
 Imports: `molslice.inference` and all layers below it. The packages of the extra `export` are imported when
 an ONNX file is written.

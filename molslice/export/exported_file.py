@@ -12,10 +12,8 @@ from torch.export import Dim, ExportedProgram
 
 from molslice.chem.featurize import CHECKED_SMILES, HARD_MAX_ATOMS, molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
-from molslice.export.onnx_file import need_packages, run_onnx, write_onnx
+from molslice.export.formats import ENDINGS, need_packages, quiet_torch, run_file, write_program
 from molslice.export.program import MeanProgram, MoleculeProgram
-from molslice.export.pt2_file import run_pt2, write_pt2
-from molslice.export.quiet import quiet_torch
 from molslice.export.sorts import plain_forms
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.forward import float32_inference
@@ -25,10 +23,9 @@ from molslice.registry import near_names
 from molslice.types import MoleculeArrays, MolsliceError
 from molslice.version import __version__
 
-__all__ = ["ATTENTIONS", "ENDINGS", "ExportReport", "export_model", "padded_arrays"]
+__all__ = ["ATTENTIONS", "ExportReport", "export_model", "padded_arrays"]
 
 ATTENTIONS = ("softmax", "slice_sort", "flow", "singular")
-ENDINGS = (".onnx", ".pt2")
 FORMAT = "molslice-export-1"
 INPUTS = ("atoms", "atom_mask", "bonds")
 TOLERANCE = 1e-4  # of a prediction, in spreads of the target
@@ -86,7 +83,7 @@ def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
     predictor = load_model(name_or_path)
     if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"cannot export {name_or_path}: it was written by molslice fit; {CAN}")
-    write_program(trace(predictor), predictor, file)
+    write_program(trace(predictor), file, json.dumps(describe(predictor)))
     return ExportReport(
         file=str(file),
         bytes=file.stat().st_size,
@@ -98,24 +95,6 @@ def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
     )
 
 
-def write_program(program: ExportedProgram, predictor: Exportable, file: Path) -> None:
-    """Write a traced model with its metadata.
-
-    Args:
-        program: The result of `trace`.
-        predictor: The model.
-        file: The file, `.onnx` or `.pt2`.
-
-    Raises:
-        MolsliceError: A package is missing, or the file cannot be written.
-    """
-    about = json.dumps(describe(predictor))
-    if file.suffix == ".onnx":
-        write_onnx(program, file, about, ["prediction"])
-    else:
-        write_pt2(program, file, about)
-
-
 def padded_arrays(molecules: Sequence[MoleculeArrays]) -> dict[str, np.ndarray]:
     """Return the inputs of an exported file for a batch of molecules.
 
@@ -125,12 +104,12 @@ def padded_arrays(molecules: Sequence[MoleculeArrays]) -> dict[str, np.ndarray]:
     Returns:
         `atoms` uint8 [B, A, 9], `atom_mask` bool [B, A] and `bonds` uint8 [B, M, 5], zero at padding.
     """
-    atoms = np.zeros((len(molecules), max(len(each.atoms) for each in molecules), 9), np.uint8)
-    bonds = np.zeros((len(molecules), max(len(each.bonds) for each in molecules), 5), np.uint8)
-    for row, each in enumerate(molecules):
-        atoms[row, : len(each.atoms)] = each.atoms
-        bonds[row, : len(each.bonds)] = each.bonds
-    counts = np.array([len(each.atoms) for each in molecules])
+    counts = np.array([len(molecule.atoms) for molecule in molecules])
+    atoms = np.zeros((len(molecules), counts.max(), 9), np.uint8)
+    bonds = np.zeros((len(molecules), max(len(molecule.bonds) for molecule in molecules), 5), np.uint8)
+    for row, molecule in enumerate(molecules):
+        atoms[row, : len(molecule.atoms)] = molecule.atoms
+        bonds[row, : len(molecule.bonds)] = molecule.bonds
     return {"atoms": atoms, "atom_mask": np.arange(atoms.shape[1]) < counts[:, None], "bonds": bonds}
 
 
@@ -178,7 +157,7 @@ def build_program(predictor: Exportable) -> MeanProgram:
         MolsliceError: The model or its attention cannot be exported.
     """
     networks = predictor.members if isinstance(predictor, EnsemblePredictor) else (predictor,)
-    return MeanProgram([MoleculeProgram(_graphormer(each), each.targets) for each in networks])
+    return MeanProgram([MoleculeProgram(_graphormer(network), network.targets) for network in networks])
 
 
 def _graphormer(network: Predictor) -> Graphormer:
@@ -213,15 +192,15 @@ def check_file(predictor: Exportable, file: Path) -> float:
     """
     order: Any = predictor.atom_order
     arrays = padded_arrays([molecule_arrays(smiles, atom_order=order) for smiles in CHECKED_SMILES])
-    found = (run_onnx if file.suffix == ".onnx" else run_pt2)(file, arrays)
+    predictions = run_file(file, arrays)
     stated, predictor.fragment = predictor.fragment, "keep"  # the file gets the arrays of the whole mixture
     try:
         expected = predictor.predict_with_errors(list(CHECKED_SMILES)).values
     finally:
         predictor.fragment = stated
-    difference = np.abs(found - expected)
+    difference = np.abs(predictions - expected)
     allowed = TOLERANCE * np.array(predictor.targets.std) + ROUNDING * np.abs(expected)
-    if found.shape != expected.shape or not (difference <= allowed).all():
+    if predictions.shape != expected.shape or not (difference <= allowed).all():
         file.unlink()
         raise MolsliceError(
             f"cannot export {predictor.name}: predictions of the file differ by up to {np.max(difference):g}"

@@ -82,5 +82,5 @@ class MeanProgram(nn.Module):
         self, atoms: UInt8[Tensor, "B A 9"], atom_mask: Bool[Tensor, "B A"], bonds: UInt8[Tensor, "B M 5"]
     ) -> Float[Tensor, "B T"]:
         """Predict a batch; see `MoleculeProgram.forward`."""
-        found = [program(atoms, atom_mask, bonds) for program in self.programs]
-        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
+        predictions = [program(atoms, atom_mask, bonds) for program in self.programs]
+        return predictions[0] if len(predictions) == 1 else torch.stack(predictions).mean(0)

@@ -22,14 +22,13 @@ from molslice.export.exported_file import (
     ATTENTIONS,
     build_program,
     check_file,
+    describe,
     export_model,
     padded_arrays,
     trace,
-    write_program,
 )
-from molslice.export.onnx_file import run_onnx
+from molslice.export.formats import run_file, write_program
 from molslice.export.program import MoleculeProgram
-from molslice.export.pt2_file import run_pt2, write_pt2
 from molslice.folders.ensemble import write_ensemble
 from molslice.inference.load import load_model
 from molslice.tasks.targets import TargetInfo
@@ -76,7 +75,7 @@ def exported(tmp_path_factory):
             program = trace(model)
             files = folder / "model.onnx", folder / "model.pt2"
             for file in files:
-                write_program(program, model, file)
+                write_program(program, file, json.dumps(describe(model)))
                 assert check_file(model, file) < 1e-5
             made[key] = model, *files
         return made[key]
@@ -141,7 +140,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(targets, tmp_path):
 def test_an_ensemble_is_exported(tmp_path):
     model = ensemble(tmp_path, TWO)
     assert export_model(tmp_path, tmp_path / "a.onnx").largest_difference < 1e-5
-    found = run_onnx(tmp_path / "a.onnx", inputs(ODD))
+    found = run_file(tmp_path / "a.onnx", inputs(ODD))
     np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-5)
 
 
@@ -151,8 +150,8 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
     model, onnx_file, pt2_file = exported(attention, **options)
     for smiles in BATCHES:
         expected = model.predict(smiles)
-        np.testing.assert_allclose(run_onnx(onnx_file, inputs(smiles)), expected, atol=1e-5)
-        np.testing.assert_allclose(run_pt2(pt2_file, inputs(smiles)), expected, atol=1e-5)
+        np.testing.assert_allclose(run_file(onnx_file, inputs(smiles)), expected, atol=1e-5)
+        np.testing.assert_allclose(run_file(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
@@ -160,7 +159,7 @@ def test_heads_of_another_width_are_exported(attention, tmp_path):
     sizes = {**SIZES, "head_dim": 7}
     model = load_model(checkpoint_folder(tmp_path / "model", TWO, {"name": attention}, model=sizes))
     assert model.model.encoder.layers[0].attention.value.weight.shape == (28, 16)
-    write_program(trace(model), model, file := tmp_path / "model.onnx")
+    write_program(trace(model), file := tmp_path / "model.onnx", "{}")
     assert check_file(model, file) < 1e-5
 
 
@@ -187,14 +186,14 @@ def test_a_model_with_a_variance_is_exported_with_its_mean(tmp_path):
     report = export_model(folder, tmp_path / "model.pt2")
     assert report.largest_difference < 1e-5
     arrays = inputs(BATCHES[-1])
-    assert run_pt2(tmp_path / "model.pt2", arrays).shape == (len(BATCHES[-1]), 2)
+    assert run_file(tmp_path / "model.pt2", arrays).shape == (len(BATCHES[-1]), 2)
 
 
 def test_values_at_padding_do_not_change_a_prediction(exported):
     _, file, _ = exported("slice_sort")
     arrays = inputs(["CCO", "Cc1ccccc1Cl"])
     arrays["atoms"][0, 3:] = 200
-    np.testing.assert_allclose(run_onnx(file, arrays)[:1], run_onnx(file, inputs(["CCO"])), atol=1e-6)
+    np.testing.assert_allclose(run_file(file, arrays)[:1], run_file(file, inputs(["CCO"])), atol=1e-6)
 
 
 @pytest.mark.parametrize("legacy_vocab", [False, True])
@@ -327,7 +326,7 @@ def test_a_file_that_predicts_other_values_is_removed(tmp_path, monkeypatch):
     file = tmp_path / "a.pt2"
     for wrong in (np.zeros((15, 2)), np.full((15, 2), np.nan)):
         file.write_text("")
-        monkeypatch.setattr(exported_file, "run_pt2", lambda *_, wrong=wrong: wrong)
+        monkeypatch.setattr(exported_file, "run_file", lambda *_, wrong=wrong: wrong)
         with pytest.raises(MolsliceError, match="predictions of the file differ by up to"):
             check_file(model, file)
         assert not file.exists()
@@ -351,7 +350,7 @@ def test_a_file_may_differ_by_a_share_of_the_spread_of_each_target(
     model = load_model(checkpoint_folder(tmp_path, targets, model=SIZES))
     exact = model.predict_with_errors(list(CHECKED_SMILES)).values.astype(np.float64)
     exact[3, 1] += off
-    monkeypatch.setattr(exported_file, "run_pt2", lambda *_: exact)
+    monkeypatch.setattr(exported_file, "run_file", lambda *_: exact)
     (tmp_path / "a.pt2").write_text("")
     if accepted:
         assert check_file(model, tmp_path / "a.pt2") == pytest.approx(off, rel=1e-3)
@@ -379,7 +378,7 @@ def test_a_pt2_file_that_cannot_be_written_is_an_error(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
         with pytest.raises(OSError, match="model.pt2"):
-            write_pt2(program, tmp_path / "model.pt2", "{}")
+            write_program(program, tmp_path / "model.pt2", "{}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
