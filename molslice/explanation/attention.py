@@ -43,11 +43,7 @@ class LayerMaps:
 
 
 def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
-    """Compute the maps of all layers of the first network.
-
-    Args:
-        score: One or several networks.
-        molecule: The molecule.
+    """Compute the maps of all layers of the first network of a score.
 
     Raises:
         MolsliceError: The network has no attention.

@@ -68,10 +68,7 @@ class Explainer:
 
     Args:
         predictor: The model.
-        method: One of `METHODS`.
-        target: Name of the target; None for the only one.
-        part: The part of a model of `molslice fit`; see `explain`.
-        max_evaluations: Limit of the method `shapley`; see `explain`.
+        method, target, part, max_evaluations: As in `explain`.
         progress: Whether to show a bar on standard error for each molecule that takes long.
 
     Raises:

@@ -92,11 +92,7 @@ class MaskedMolecule:
         )
 
     def masked_batches(self, visible: np.ndarray) -> Iterator[MoleculeBatch]:
-        """Yield the copies of `masked` in batches.
-
-        Args:
-            visible: True for atoms that are not masked, bool [K, n].
-        """
+        """Yield the copies of `masked` for `visible`, bool [K, n], in batches."""
         for rows in torch.from_numpy(visible).to(self.device).split(self.copies_at_once):
             yield self.masked(rows)
 

@@ -57,13 +57,9 @@ def draw_curves(curves: Curves, label: str) -> str:
 def draw_parity(
     splits: Sequence[SplitPredictions], target: int, unit: str, *, logarithmic: bool = False
 ) -> str:
-    """Draw predicted against measured values, at most 1,000 points of each split.
+    """Draw predicted against measured values of a target, at most 1,000 points of each split.
 
-    Args:
-        splits: The splits; the last one is on top.
-        target: Index of the target.
-        unit: Unit of the target; empty without one.
-        logarithmic: Whether the axes are logarithmic; molecules that have no logarithm are left out.
+    The last split is on top. Logarithmic axes leave out molecules whose values have no logarithm.
     """
     with rc_context(STYLE):
         figure, axes = _panel()
@@ -148,11 +144,7 @@ def draw_calibration(split: SplitPredictions, target: int) -> str:
 
 
 def draw_coverage(by_level: Sequence[Mapping[str, float]]) -> str:
-    """Draw the share of covered molecules against the stated probability of the intervals.
-
-    Args:
-        by_level: `level` and `coverage`, as `evaluate_uncertainty` returns them.
-    """
+    """Draw the share of covered molecules against the stated probability; see `evaluate_uncertainty`."""
     with rc_context(STYLE):
         figure, axes = _panel()
         axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
@@ -165,12 +157,7 @@ def draw_coverage(by_level: Sequence[Mapping[str, float]]) -> str:
 
 
 def draw_ranking(bins: Sequence[Mapping[str, float]], unit: str) -> str:
-    """Draw the mean error of parts of the molecules against their mean uncertainty.
-
-    Args:
-        bins: `uncertainty` and `error` of each part, as `evaluate_uncertainty` returns them.
-        unit: Unit of the target; empty without one.
-    """
+    """Draw mean error against uncertainty of the `bins` of `evaluate_uncertainty`."""
     with rc_context(STYLE):
         figure, axes = _panel()
         uncertainties, errors = ([entry[name] for entry in bins] for name in ("uncertainty", "error"))

@@ -69,13 +69,7 @@ summary { cursor: pointer; color: var(--mark); }
 
 
 def page(title: str, lead: str, sections: Sequence[tuple[str, Html]]) -> str:
-    """Return a whole page.
-
-    Args:
-        title: The title.
-        lead: A sentence under the title.
-        sections: Title and content of each section.
-    """
+    """Return a whole page: a title, a sentence, and the title and content of each section."""
     links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name, _ in sections)
     body = "".join(
         f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{content}</section>\n'

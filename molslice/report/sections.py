@@ -98,20 +98,18 @@ def predictions(measured: Measured) -> Html:
     charts = []
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         if classes:
-            about = (
-                f"share of class 1 on {measured.judged.name} in groups of equal size, with standard errors"
-            )
-            charts.append((draw_calibration(measured.judged, index), f"{name}: {about}."))
+            caption = f"{name}: share of class 1 on {measured.judged.name} in groups of equal size, with"
+            charts.append((draw_calibration(measured.judged, index), f"{caption} standard errors."))
             continue
         model = measured.predictor
         logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[index].logarithmic
         parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
-        about = _drawn_part(measured.splits, index, logarithmic=logarithmic)
-        charts.append((parity, f"{name}: predictions against measurements{about}."))
-        about = f"errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
-        about += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
+        missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
+        charts.append((parity, f"{name}: predictions against measurements{missing}."))
+        caption = f"{name}: errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
+        caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, logarithmic=logarithmic)
-        charts.append((errors, f"{name}: {about}."))
+        charts.append((errors, f"{caption}."))
     return section(figures(charts), *_left_out(measured))
 
 
@@ -123,8 +121,8 @@ def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic:
         for name, count in counts.items()
         if count > MOST_POINTS
     ]
-    about = f"; {', '.join(drawn)}, drawn at random" if drawn else ""
-    return about + _without_logarithm(splits, target, logarithmic=logarithmic)
+    sampled = f"; {', '.join(drawn)}, drawn at random" if drawn else ""
+    return sampled + _without_logarithm(splits, target, logarithmic=logarithmic)
 
 
 def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
@@ -152,15 +150,13 @@ def uncertainty(measured: Measured) -> Html:
         if not target["count"]:
             notes.append(f"{name}: no molecule of {split.name} has a measured value.")
             continue
-        about = f"{name}: covered molecules of {split.name}; miscalibration area"
+        caption = f"{name}: covered molecules of {split.name}; miscalibration area"
         area = format_metric(target["miscalibration_area"])
-        charts.append((draw_coverage(target["by_level"]), f"{about} {area}."))
+        charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
         ranks = [f"{by} {rank:.2f}" for by, rank in target["rank_correlation"].items() if rank is not None]
         if ranks:
-            about = (
-                f"{name}: error against uncertainty; rank correlation of the error with {', '.join(ranks)}"
-            )
-            charts.append((draw_ranking(target["bins"], unit), f"{about}."))
+            caption = f"{name}: error against uncertainty; rank correlation of the error with"
+            charts.append((draw_ranking(target["bins"], unit), f"{caption} {', '.join(ranks)}."))
         else:
             notes.append(
                 f"{name}: all intervals have the same width, so they do not tell which errors are large."
@@ -241,10 +237,10 @@ def data(measured: Measured) -> Html:
         paragraph(f"Molecules of {judged.name} with each element{sampled}: {elements}."),
     ]
     if isinstance(measured.predictor, FittedPredictor) and measured.is_own:
-        about = measured.predictor.model.about
+        record = measured.predictor.model.about
         parts += [
             paragraph(f"{str(text).removesuffix(' (detected)')}.")
-            for text in (*about.get("notices", ()), *about["findings"])
+            for text in (*record.get("notices", ()), *record["findings"])
         ]
     if dataset.failures:
         parts.append(paragraph(dataset.failures))

@@ -105,8 +105,8 @@ def training(predictor: AnyPredictor) -> Html:
     for name in names[:MOST_CURVES]:
         metric, _, column = name.removeprefix("valid_").partition("_")
         label = f"validation {METRIC_LABELS.get(metric, metric)}"
-        about = f"{label[0].upper()}{label[1:]} of {titles.get(column, column)}."
-        charts.append((draw_curves(_curves(metrics, name), label), about))
+        caption = f"{label[0].upper()}{label[1:]} of {titles.get(column, column)}."
+        charts.append((draw_curves(_curves(metrics, name), label), caption))
     left = len(names) - MOST_CURVES
     return section(figures(charts), *([paragraph(f"{left} more are in {METRICS}.")] if left > 0 else []))
 
@@ -125,12 +125,7 @@ def parameters(predictor: AnyPredictor) -> Html:
 
 
 def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
-    """Return versions, and the commands that make the model and the page again.
-
-    Args:
-        predictor: The model.
-        command: The command that wrote the page; empty if no command did.
-    """
+    """Return versions, and the commands that make the model and the page again, if a command wrote it."""
     rows = [["molslice", __version__], ["Python", platform.python_version()]]
     rows += [[name, version(name)] for name in PACKAGES]
     parts = [table(["package", "version"], rows, "Versions for this report")]
@@ -138,9 +133,9 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     name = with_short_name(predictor.name, predictor)
     lines = [[with_short_name(word, predictor) for word in command]] if command else []
     if isinstance(predictor, FittedPredictor):
-        about = predictor.model.about
-        lead = f"These commands reproduce {what} in a folder that contains {about['source']}:"
-        lines = [_fit_command(about, name), *lines]
+        record = predictor.model.about
+        lead = f"These commands reproduce {what} in a folder that contains {record['source']}:"
+        lines = [_fit_command(record, name), *lines]
         return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
     network = networks_of(predictor)[0]
     made = (network.summary or {}).get("versions")
@@ -160,16 +155,16 @@ def _member_name(predictor: AnyPredictor, network: Predictor) -> str:
     return f"member {Path(network.name).name}" if isinstance(predictor, EnsemblePredictor) else ""
 
 
-def _learners(about: Mapping[str, Any]) -> Html:
+def _learners(record: Mapping[str, Any]) -> Html:
     lines = [
         ((name.replace("_", " "), result["target"], f"{weight:.2f}"), weight)
-        for result in about["results"]
+        for result in record["results"]
         for name, weight in result["weights"].items()
     ]
     notes = ["A fit has no learning curve. Its prediction is the weighted mean of these learners."]
-    if epochs := about.get("network_epochs"):
+    if epochs := record.get("network_epochs"):
         notes.append(f"The networks were fine-tuned for {epochs} epoch{'s' * (epochs != 1)}.")
-    if left_out := about.get("left_out"):
+    if left_out := record.get("left_out"):
         notes.append(f"Left out for lack of time: {', '.join(map(str, left_out))}.")
     return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines))
 
@@ -178,22 +173,21 @@ def _curves(metrics: Mapping[str, Mapping[str, list[float]]], name: str) -> Curv
     return {label: (columns["step"], columns[name]) for label, columns in metrics.items() if name in columns}
 
 
-def _fit_command(about: Mapping[str, Any], name: str) -> list[str]:
-    options = about["options"]
-    words = ["molslice", "fit", _path(about["source"])]
-    for target in about["targets"]["names"]:
+def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
+    words = ["molslice", "fit", _path(record["source"])]
+    for target in record["targets"]["names"]:
         words += option_words("target", target)
-    words += option_words("smiles-column", about["smiles_column"])
-    words += option_words("kind", about["targets"]["kind"])
-    for unit in about["targets"]["units"] if any(about["targets"]["units"]) else ():
+    words += option_words("smiles-column", record["smiles_column"])
+    words += option_words("kind", record["targets"]["kind"])
+    for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
         words += option_words("unit", unit)
-    options = {name: about.get(name) for name in ("fragment", "wildcards")} | dict(options)
+    options = {name: record.get(name) for name in ("fragment", "wildcards")} | record["options"]
     for value in options.get("missing_values", ()):
         words += option_words("missing-value", value)
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])
-    words += ["--no-encoder"] if about["encoder"] is None else option_words("encoder", about["encoder"])
+    words += ["--no-encoder"] if record["encoder"] is None else option_words("encoder", record["encoder"])
     return [*words, *option_words("out", name)]
 
 
