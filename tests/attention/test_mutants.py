@@ -202,7 +202,7 @@ class _HalvesTheBias(Flow):
 
 
 class _NeedsNoBias(Softmax):
-    def _check(self, tokens, context):
+    def check_input(self, tokens, context):
         pass
 
     def _mask(self, context, dtype):
@@ -293,7 +293,7 @@ class _CountsTheFurtherAxis(_Mean):
 
     traits = replace(_Mean.traits, vmap=False)
 
-    def _check(self, tokens, context):
+    def check_input(self, tokens, context):
         pass
 
 
