@@ -118,8 +118,8 @@ def main(argv: list[str] | None = None) -> None:
         for divisions in (1, 2):
             rows.append(measure(entry, divisions, options))
             print(rows[-1], flush=True)
-    about = {name: getattr(options, name) for name in ("known", "new", "seeds")}
-    print(record("fit_seeds", {**about, "rows": rows}, options.out))
+    settings = {name: getattr(options, name) for name in ("known", "new", "seeds")}
+    print(record("fit_seeds", {**settings, "rows": rows}, options.out))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python scripts/code_measures.py --before measures.json  # the table with the earlier numbers
 
 Frames are the functions of the package on the stack when the model computes, from the entry of the command
-line, for one SMILES in prediction and one batch in training. Keys are those of docs/config.schema.json.
+line, for one SMILES in prediction and one batch in training. Keys are counted in docs/config.schema.json.
 """
 
 import argparse

@@ -180,12 +180,16 @@ def _model(folder: Path) -> Check:
                 predictor = load_model(loaded)
                 level = 0.8 if (loaded / "calibration.json").exists() else None
                 options = predictor.find_options(level, domain=(loaded / "domain.json").exists())
-                found = predictor.predict_with_errors(["CCO", "c1ccccc1"], options=options)
-                finite = np.isfinite(found.values).all(1).tolist()
-                assert len(found.errors) == 2, "rows are lost"
-                assert finite == [reason is None for reason in found.errors], "a row without value or reason"
-                if found.lower is not None and found.upper is not None:
-                    assert (found.lower <= found.upper)[finite].all(), "an interval that is not one"
+                predictions = predictor.predict_with_errors(["CCO", "c1ccccc1"], options=options)
+                finite = np.isfinite(predictions.values).all(1).tolist()
+                assert len(predictions.errors) == 2, "rows are lost"
+                assert finite == [reason is None for reason in predictions.errors], (
+                    "a row without value or reason"
+                )
+                if predictions.lower is not None and predictions.upper is not None:
+                    assert (predictions.lower <= predictions.upper)[finite].all(), (
+                        "an interval that is not one"
+                    )
         finally:
             changed.write_bytes(intact)
 

@@ -3,8 +3,8 @@
     python scripts/train_pcqm4m.py --download --out runs/pcqm4m --trainer.devices 8
     python scripts/train_pcqm4m.py --version v1 --out runs/pcqm4m --attention.name slice_sort
 
---version v1|v2 chooses the data, and --download downloads them to data.root first, unless they are there. All
-other options are those of `molslice train --help`.
+--version v1|v2 chooses the data, and --download downloads them to data.root first, unless they are there. The
+other options are listed by `molslice train --help`.
 """
 
 import argparse

@@ -92,10 +92,10 @@ def test_a_context_gives_the_perplexity_of_a_token_by_token_form(tmp_path):
             with torch.no_grad():
                 logits = model.model(SequenceBatch(before)).prediction[0, -1].double()
             losses.append(-logits.log_softmax(0)[text[place]].item())
-        found = evaluate(model, data, "test", progress=False)["targets"][0]
-        assert found["count"] == len(list(data.rows("test")))
-        assert found["perplexity"] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
-        perplexities.append(found["perplexity"])
+        result = evaluate(model, data, "test", progress=False)["targets"][0]
+        assert result["count"] == len(list(data.rows("test")))
+        assert result["perplexity"] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
+        perplexities.append(result["perplexity"])
     assert perplexities[1] != pytest.approx(perplexities[0], rel=1e-3)
 
 

@@ -261,9 +261,9 @@ def test_the_gate_of_random_feature_forgets_or_remembers(bias, last):
     with torch.no_grad():
         attention.gate.weight.zero_()
         attention.gate.bias.fill_(bias)
-        found = attention(tokens, everything(tokens)).tokens[:, -1]
+        outputs = attention(tokens, everything(tokens)).tokens[:, -1]
         expected = plain(tokens[:, -last:], everything(tokens[:, -last:])).tokens[:, -1]
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(outputs, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_the_gate_of_random_feature_remembers_at_the_start():

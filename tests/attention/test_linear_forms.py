@@ -113,8 +113,8 @@ def test_flow_of_relu_in_half_precision_has_channels_without_capacity():
         attention.key.bias.copy_(torch.tensor([0, 3.0, 0, 0] * 2))
     tokens = torch.randn(1, 20, 8)
     expected = attention.output.bias.detach().float().expand(1, 20, 8)
-    found = attention.half()(tokens.half(), everything(tokens)).tokens
-    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.01)
+    mixed = attention.half()(tokens.half(), everything(tokens)).tokens
+    torch.testing.assert_close(mixed.float(), expected, rtol=0.01, atol=0.01)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_four_equal_maps_of_singular_are_one_shared_map(mode):
     separate.load_state_dict(shared.state_dict(), strict=False)
     for part in (separate.fold_query, separate.fold_key, separate.fold_value):
         part.weight = shared.fold.weight
-    found, expected = separate(tokens, context), shared(tokens, context)
-    torch.testing.assert_close(found.tokens, expected.tokens)
-    torch.testing.assert_close(found.penalty, expected.penalty)
+    mixed, expected = separate(tokens, context), shared(tokens, context)
+    torch.testing.assert_close(mixed.tokens, expected.tokens)
+    torch.testing.assert_close(mixed.penalty, expected.penalty)
     sizes = [sum(p.numel() for p in x.parameters()) for x in (build("singular", shared_map=False), shared)]
     assert sizes[0] - sizes[1] == 3 * 8 * 4  # D r for each, without a bias
 
@@ -238,8 +238,8 @@ def test_scores_of_singular_without_the_root_of_the_width():
     tokens = torch.randn(1, 6, 8, dtype=torch.float64)
     scaled, plain = build("singular"), build("singular", scaled=False)
     plain.load_state_dict(scaled.state_dict())
-    found, expected = (x(tokens, everything(tokens)).carry for x in (plain, scaled))
-    torch.testing.assert_close(found, 2 * expected)  # sqrt(4)
+    scores, expected = (x(tokens, everything(tokens)).carry for x in (plain, scaled))
+    torch.testing.assert_close(scores, 2 * expected)  # sqrt(4)
 
 
 def test_singular_hands_its_scores_on():

@@ -107,11 +107,11 @@ def test_interleave_is_ascending_where_the_sine_is_not_negative(dim, num_layers)
 
 def test_interleave_counts_the_columns_of_the_values():
     narrow, wide = (AttentionSpec(dim, 2, 1, 4, channels_per_head=4) for dim in (8, 6))
-    found = [
+    directions = [
         build_attention("slice_sort", s, {"order": "interleave"}).descending_columns() for s in (narrow, wide)
     ]
-    assert found[0] == found[1]
-    assert [int(down) for down in found[1]] == [0, 0, 1, 0, 0, 0, 1, 0]
+    assert directions[0] == directions[1]
+    assert [int(down) for down in directions[1]] == [0, 0, 1, 0, 0, 0, 1, 0]
 
 
 def test_interleave_of_the_first_layers():

@@ -47,8 +47,8 @@ def test_a_process_that_dies(worker, text, outcome, words):
 
 def test_a_process_that_takes_too_long_is_ended(worker):
     worker("#!/bin/sh\nexec sleep 60")
-    found = run_job(job(timeout=0.2))
-    assert found == {"outcome": "failed", "reason": "took longer than 0.2 s"}
+    result = run_job(job(timeout=0.2))
+    assert result == {"outcome": "failed", "reason": "took longer than 0.2 s"}
 
 
 def test_a_process_past_its_budget_is_ended(worker):

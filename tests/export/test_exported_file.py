@@ -140,8 +140,8 @@ def test_an_ensemble_predicts_the_mean_of_its_members(targets, tmp_path):
 def test_an_ensemble_is_exported(tmp_path):
     model = ensemble(tmp_path, TWO)
     assert export_model(tmp_path, tmp_path / "a.onnx").largest_difference < 1e-5
-    found = run_file(tmp_path / "a.onnx", inputs(ODD))
-    np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-5)
+    outputs = run_file(tmp_path / "a.onnx", inputs(ODD))
+    np.testing.assert_allclose(outputs, model.predict_with_errors(ODD).values, atol=1e-5)
 
 
 @pytest.mark.slow

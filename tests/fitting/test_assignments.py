@@ -65,15 +65,15 @@ def fitted(table, out, **options):
 @pytest.fixture(scope="module")
 def folders(table, tmp_path_factory):
     """Three seeds with one assignment, and with two."""
-    root, found = tmp_path_factory.mktemp("fit"), {}
+    root, folders = tmp_path_factory.mktemp("fit"), {}
     for number in (1, 2):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fit_folds, "ASSIGNMENTS", number)
             patch.setattr("molslice.learners.extra_trees.NUM_TREES", 90)  # so that their noise is small
             for seed in range(3):
-                found[number, seed] = root / f"{number}_{seed}"
-                fitted(table, found[number, seed], seed=seed)
-    return found
+                folders[number, seed] = root / f"{number}_{seed}"
+                fitted(table, folders[number, seed], seed=seed)
+    return folders
 
 
 def test_models_members_and_rows_are_numbered_alike():
@@ -137,7 +137,7 @@ def test_a_learner_that_remembers_its_rows_knows_no_row_out_of_fold(rows, table,
     np.testing.assert_array_equal(caught[0].test_parts["boosting"], np.zeros((9, 40)))
     predictor = load_model(tmp_path / "model")
     calibration = predictor.find_calibration().targets[0]
-    # the prediction that the calibration has of a row is that of the member which has not seen it
+    # the prediction that the calibration has of a row comes from the member that has not seen it
     part = next(iter(predictor.reader().read([[row[0] for row in rows[:80]]])))
     members = predictor.member_predictions(part)[0][:, :, 0]
     np.testing.assert_allclose(calibration.predicted, members[calibration.folds, np.arange(80)], rtol=1e-4)
@@ -178,9 +178,9 @@ def test_the_folder_says_what_was_averaged(folders):
 def test_a_folder_of_the_version_before_predicts_the_same(folders, rows, tmp_path):
     shutil.copytree(folders[1, 0], tmp_path / "older")
     file = tmp_path / "older" / FIT
-    about = json.loads(file.read_text())
-    del about["assignments"]
-    file.write_text(json.dumps(about))
+    record = json.loads(file.read_text())
+    del record["assignments"]
+    file.write_text(json.dumps(record))
     new = [text for text, _ in rows[80:]]
     older, same = (load_model(path) for path in (file.parent, folders[1, 0]))
     one, other = older.predict_with_errors(new, interval=0.8), same.predict_with_errors(new, interval=0.8)
@@ -201,11 +201,11 @@ def test_a_second_assignment_needs_time(table, tmp_path, monkeypatch):
             return fit(*arguments, **options)
 
         monkeypatch.setattr(learner, "fit", fit_slowly)
-    found = [
+    counts = [
         fitted(table, tmp_path / f"{minutes}", members=2, minutes=minutes)["assignments"]
         for minutes in (11.9, 12.1)
     ]
-    assert found == [1, 2]
+    assert counts == [1, 2]
     assert read_fitted(tmp_path / "11.9").num_members == 2
     assert fitted(table, tmp_path / "short", members=2, minutes=1e-9)["assignments"] == 1
 

@@ -276,8 +276,10 @@ def test_tables_have_columns_of_intervals_that_do_not_collide(numbers, smiles, t
         "size", "half", "size_lower_predicted", "half_lower", "size_upper", "half_upper", "size_spread",
         "half_spread",
     )  # fmt: skip
-    found = model.predict_with_errors(smiles[:3], interval=0.8)
-    expected = np.concatenate([found.values, found.lower, found.upper, found.spread], axis=1)
+    predictions = model.predict_with_errors(smiles[:3], interval=0.8)
+    expected = np.concatenate(
+        [predictions.values, predictions.lower, predictions.upper, predictions.spread], axis=1
+    )
     rows = read_rows(target)
     got = [[float(row[name]) for name in report.columns] for row in rows[:3]]
     np.testing.assert_allclose(got, expected, rtol=1e-6)
@@ -301,11 +303,11 @@ def test_tables_have_a_column_of_sets(classes, smiles, tmp_path, ending):
     source.write_text("\n".join([*smiles[:9], "oops"]) + "\n")
     model = load_model(classes)
     predict_table(model, source, target, model.find_options(0.8), progress=False)
-    rows, found = read_rows(target), model.predict_with_errors(smiles[:9], interval=0.8)
-    words = [" ".join(str(label) for label in (0, 1) if pair[0][label]) for pair in found.sets]
+    rows, predictions = read_rows(target), model.predict_with_errors(smiles[:9], interval=0.8)
+    words = [" ".join(str(label) for label in (0, 1) if pair[0][label]) for pair in predictions.sets]
     assert [row["big_set"] or "" for row in rows] == [*words, ""]
     np.testing.assert_allclose(
-        [float(row["big_calibrated"]) for row in rows[:9]], found.calibrated[:, 0], rtol=1e-6
+        [float(row["big_calibrated"]) for row in rows[:9]], predictions.calibrated[:, 0], rtol=1e-6
     )
 
 

@@ -25,8 +25,8 @@ def rows():
 
 def bounds(folder, factor=1.0):
     """Prediction, lower and upper bound of new molecules."""
-    found = load_model(folder).predict_with_errors(NEW, interval=0.8)
-    return np.stack([found.values, found.lower, found.upper])[..., 0].astype(float) / factor
+    predictions = load_model(folder).predict_with_errors(NEW, interval=0.8)
+    return np.stack([predictions.values, predictions.lower, predictions.upper])[..., 0].astype(float) / factor
 
 
 def fitted(rows, folder, factor=1.0, **options):

@@ -195,8 +195,8 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
             load_network(network_folder(folder, fold)).predict(part.canonical)[:, None], predictor.targets
         )[:, 0]
         expected = 1 / (1 + np.exp(-(slope * odds + intercept)))
-        for found in predictor.member_predictions(part)[0][2 * fold : 2 * fold + 2, :, 0]:
-            np.testing.assert_allclose(found, expected, rtol=1e-4)
+        for values in predictor.member_predictions(part)[0][2 * fold : 2 * fold + 2, :, 0]:
+            np.testing.assert_allclose(values, expected, rtol=1e-4)
     assert not np.allclose(predictor.member_predictions(part)[0][:, :, 0], members)
 
 

@@ -52,12 +52,12 @@ def test_each_target_has_intervals_of_its_own_difficulty():
     difficulty = np.array([[[1.0, 5.0]], [[0.0, 0.0]], [[2.0, 7.0]]])  # [row, fold, target]
     members = Members(None, values[:, None], difficulty)
     predictions = Predictions(values, [None, "why", None], members=members)
-    found, good = add_intervals(predictions, calibration(), 0.9), [0, 2]
-    np.testing.assert_allclose((found.upper - values)[good], difficulty[good, 0], rtol=1e-5)
-    np.testing.assert_allclose((values - found.lower)[good], difficulty[good, 0], rtol=1e-5)
-    assert np.isnan(found.lower[1]).all()
-    assert np.isnan(found.upper[1]).all()
-    assert found.spread is None
+    extended, good = add_intervals(predictions, calibration(), 0.9), [0, 2]
+    np.testing.assert_allclose((extended.upper - values)[good], difficulty[good, 0], rtol=1e-5)
+    np.testing.assert_allclose((values - extended.lower)[good], difficulty[good, 0], rtol=1e-5)
+    assert np.isnan(extended.lower[1]).all()
+    assert np.isnan(extended.upper[1]).all()
+    assert extended.spread is None
 
 
 def test_members_of_several_chunks_are_joined_in_order():
@@ -87,13 +87,13 @@ def test_each_class_target_has_its_own_calibrated_probability():
     held_out = Calibration("classification", 1, "held-out rows", tuple(targets))
     values = np.array([[0.4, 0.4], [np.nan, np.nan], [0.6, 0.6]], np.float32)
     members = Members(None, values[:, None], None)
-    found = add_intervals(Predictions(values, [None, "why", None], members=members), held_out, 0.8)
-    np.testing.assert_allclose(found.calibrated[[0, 2]], held_out.calibrated(values[[0, 2]]), rtol=1e-6)
-    assert (found.calibrated[[0, 2], 0] > 0.5).all()
-    assert (found.calibrated[[0, 2], 1] < 0.5).all()
-    assert np.isnan(found.calibrated[1]).all()
-    assert not found.sets[1].any()
-    np.testing.assert_array_equal(found.sets[[0, 2]], held_out.sets(values[None, [0, 2]], 0.8))
+    extended = add_intervals(Predictions(values, [None, "why", None], members=members), held_out, 0.8)
+    np.testing.assert_allclose(extended.calibrated[[0, 2]], held_out.calibrated(values[[0, 2]]), rtol=1e-6)
+    assert (extended.calibrated[[0, 2], 0] > 0.5).all()
+    assert (extended.calibrated[[0, 2], 1] < 0.5).all()
+    assert np.isnan(extended.calibrated[1]).all()
+    assert not extended.sets[1].any()
+    np.testing.assert_array_equal(extended.sets[[0, 2]], held_out.sets(values[None, [0, 2]], 0.8))
 
 
 def test_what_a_learner_gets_from_a_network_is_in_its_own_unit():
@@ -120,15 +120,15 @@ def test_a_row_that_any_member_cannot_predict_has_its_reason(ensemble, monkeypat
     expected, compute = ensemble.predict(SMILES), member.predict_molecules
 
     def partly(store, options):
-        found = compute(store, options)
-        found.values[1], found.errors[1] = np.nan, NOT_FINITE
-        return found
+        computed = compute(store, options)
+        computed.values[1], computed.errors[1] = np.nan, NOT_FINITE
+        return computed
 
     monkeypatch.setattr(member, "predict_molecules", partly)
-    found = ensemble.predict_with_errors([*SMILES, "oops"])
-    assert found.errors == [None, NOT_FINITE, None, "non-ring atom 0 marked aromatic"]
-    assert np.isnan(found.values[[1, 3]]).all()
-    np.testing.assert_array_equal(found.values[[0, 2], 0], expected[[0, 2]])
+    computed = ensemble.predict_with_errors([*SMILES, "oops"])
+    assert computed.errors == [None, NOT_FINITE, None, "non-ring atom 0 marked aromatic"]
+    assert np.isnan(computed.values[[1, 3]]).all()
+    np.testing.assert_array_equal(computed.values[[0, 2], 0], expected[[0, 2]])
 
 
 def test_texts_of_sets_and_domain_are_those_of_their_rows():

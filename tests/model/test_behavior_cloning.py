@@ -40,10 +40,10 @@ def test_padding_is_ignored_and_returns_history_and_time_are_not_used():
     model, batch = build(), episodes()
     alone = model(batch).prediction
     places = [[0, 2, 3, 5, 6, 7], [1, 4], [2]]
-    found = model(padded(batch, places, 8, float("nan"))).prediction
-    assert found.isfinite().all()
+    actions = model(padded(batch, places, 8, float("nan"))).prediction
+    assert actions.isfinite().all()
     for b, place in enumerate(places):
-        torch.testing.assert_close(found[b, place], alone[b, : len(place)])
+        torch.testing.assert_close(actions[b, place], alone[b, : len(place)])
     changed = EpisodeBatch(batch.states, batch.actions + 1, batch.returns_to_go * 2, batch.timesteps + 3)
     assert torch.equal(model(changed).prediction, alone)
     one = EpisodeBatch(

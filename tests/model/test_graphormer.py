@@ -175,9 +175,7 @@ def test_paths_computed_ahead_change_nothing():
         assert prepared.levels is not None
         assert torch.equal(model(prepared).prediction, model(batch).prediction)
         assert torch.equal(model(prepared.to("cpu")).prediction, model(batch).prediction)
-        moved = prepared._change_tensors(
-            lambda tensor: tensor.clone()
-        )  # every tensor, also those of the paths
+        moved = prepared._change_tensors(lambda tensor: tensor.clone())  # every tensor, also of the paths
         assert moved.levels.order is not prepared.levels.order
     without = build_model(SPEC, AttentionChoice("softmax", "none"), DataSpec(2))
     assert without.prepare(batch).levels is None

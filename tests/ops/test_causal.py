@@ -30,10 +30,10 @@ def test_decayed_product_by_chunks_equals_the_triangle(length):
     total = log_decay.cumsum(2)
     factors = (total - total.transpose(-1, -2)).tril().exp()
     expected = (query @ key.transpose(-1, -2) * factors).tril() @ value
-    found = causal_product(query, key, value, log_decay)
-    torch.testing.assert_close(found, expected)
+    product = causal_product(query, key, value, log_decay)
+    torch.testing.assert_close(product, expected)
     gradients = [
-        torch.autograd.grad(x.square().sum(), log_decay, retain_graph=True)[0] for x in (found, expected)
+        torch.autograd.grad(x.square().sum(), log_decay, retain_graph=True)[0] for x in (product, expected)
     ]
     torch.testing.assert_close(*gradients)
 
@@ -44,6 +44,6 @@ def test_a_decay_to_nothing_cuts_the_past_off():
     log_decay = torch.zeros(1, 1, 200, 1)
     log_decay[:, :, 100] = -1e4
     expected = causal_product(query[:, :, 100:], key[:, :, 100:], value[:, :, 100:])
-    found = causal_product(query, key, value, log_decay)
-    torch.testing.assert_close(found[:, :, 100:], expected)
-    torch.testing.assert_close(found[:, :, :100], causal_product(query, key, value)[:, :, :100])
+    product = causal_product(query, key, value, log_decay)
+    torch.testing.assert_close(product[:, :, 100:], expected)
+    torch.testing.assert_close(product[:, :, :100], causal_product(query, key, value)[:, :, :100])

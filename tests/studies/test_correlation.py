@@ -29,7 +29,7 @@ def slow_correlation(maps_a, maps_b, molecule, mask):
 
 def test_it_is_the_maximum_over_heads_the_mean_over_layers_and_pearson_by_row(study, runs, data):
     names = ("softmax", "flow")
-    _, rows, about = study(
+    _, rows, notes = study(
         "correlation", runs=[runs[n] for n in names], options={"molecules": 3, "data": data}
     )
     dataset = load_molecules(data)
@@ -40,7 +40,7 @@ def test_it_is_the_maximum_over_heads_the_mean_over_layers_and_pearson_by_row(st
     assert not masks.all()
 
     def expected(layers_a, layers_b):
-        maps = ([found.weights.double() for found in layers] for layers in (layers_a, layers_b))
+        maps = ([layer.weights.double() for layer in layers] for layers in (layers_a, layers_b))
         maps_a, maps_b = maps
         return [slow_correlation(maps_a, maps_b, m, mask) for m, mask in enumerate(masks)]
 
@@ -50,21 +50,21 @@ def test_it_is_the_maximum_over_heads_the_mean_over_layers_and_pearson_by_row(st
         (row,) = (row for row in rows if wanted.items() <= row.items())
         return float(row["mean"]), float(row["sd"])
 
-    for found, slow in (
+    for fast, slow in (
         (recorded("mean", "mean"), expected(softmax, flow)),
         (recorded("1", "2"), expected(softmax[:1], flow[1:2])),
     ):
-        assert found == pytest.approx((np.mean(slow), np.std(slow)), abs=1e-7)
-    agreement = about["notes"]["mean_of_layers"]["exact"]
+        assert fast == pytest.approx((np.mean(slow), np.std(slow)), abs=1e-7)
+    agreement = notes["notes"]["mean_of_layers"]["exact"]
     assert agreement["flow and softmax"] == pytest.approx(np.mean(expected(softmax, flow)), abs=1e-7)
 
 
 def test_constant_rows_are_left_out():
     one = torch.tensor([[1.0, 2.0, 4.0], [0.3, 0.3, 0.3]], dtype=torch.float64)
     other = torch.tensor([[4.0, 2.0, 1.0], [0.1, 0.2, 0.7]], dtype=torch.float64)
-    found = correlation._row_correlations(torch.stack([one, other, torch.ones_like(one)]))
-    assert found[0, 1] == pytest.approx(np.corrcoef(one[0], other[0])[0, 1], abs=1e-12)
-    assert found[:, 2].isnan().all()
+    correlations = correlation._row_correlations(torch.stack([one, other, torch.ones_like(one)]))
+    assert correlations[0, 1] == pytest.approx(np.corrcoef(one[0], other[0])[0, 1], abs=1e-12)
+    assert correlations[:, 2].isnan().all()
 
 
 def test_maps_of_other_tokens_are_refused(runs, data, tmp_path, monkeypatch):
@@ -86,14 +86,14 @@ def test_long_maps_are_compared_by_some_rows(runs, data, tmp_path, monkeypatch):
     shapes = []
     matrices = correlation._matrices
 
-    def keep(found):
-        shapes.append(found.weights.shape)
-        return matrices(found)
+    def keep(attention_map):
+        shapes.append(attention_map.weights.shape)
+        return matrices(attention_map)
 
     monkeypatch.setattr(correlation, "_matrices", keep)
     study = correlation.Correlation(molecules=2, data=data)
-    found = study.measure(Request(tmp_path, runs=(runs["softmax"], runs["slice_sort"]), quiet=True))
+    findings = study.measure(Request(tmp_path, runs=(runs["softmax"], runs["slice_sort"]), quiet=True))
     assert all(shape[2] == 3 < shape[3] for shape in shapes)
-    assert all(row["mean"] is not None for row in found.rows)
+    assert all(row["mean"] is not None for row in findings.rows)
     batch = load_molecules(data).collate(draw_rows(load_molecules(data), 2, 0))
     assert record_calls(load_model(runs["softmax"]).model, batch)[0].tokens.shape[1] == shapes[0][3]

@@ -69,10 +69,10 @@ def test_long_sequences_and_images_have_maps_of_some_rows(train_run, tmp_path, m
     for name, tokens in (("pixels", 64), ("patches", 16)):
         data = {"tokens": "pixels", "patch": 1} if name == "pixels" else {}
         run = train_run(f"long_{name}", data, readout="mean")
-        found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-        with found.csv.open(newline="") as file:
+        findings = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
+        with findings.csv.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert list(found.notes["rows_of_map"].values()) == [f"4 of {tokens}, evenly spaced"]
+        assert list(findings.notes["rows_of_map"].values()) == [f"4 of {tokens}, evenly spaced"]
         chosen = [row for row in rows if row["quantity"] == "map"]
         assert sorted({int(row["token_i"]) for row in chosen}) == np.linspace(0, tokens - 1, 4).tolist()
         shares = np.array([float(row["value"]) for row in chosen]).reshape(4, tokens)
@@ -104,7 +104,7 @@ def test_the_work_of_a_map_does_not_grow_with_the_square_of_the_length(name):
         )
         (call,) = record_calls(encoder, torch.randn(1, tokens, dim), torch.ones(1, tokens, dtype=torch.bool))
         with _Work() as counted:
-            found = map_of(call, rows=sampled_rows(tokens))
-        assert found.weights.shape[2:] == (64, tokens)
+            attention_map = map_of(call, rows=sampled_rows(tokens))
+        assert attention_map.weights.shape[2:] == (64, tokens)
         work[tokens] = counted.entries
     assert work[3136] < 4.5 * work[784]  # linear in the tokens, with the rows fixed

@@ -126,9 +126,9 @@ def test_the_sorted_columns_themselves_before_the_output_map(measure, study, run
     values = call.attention.split_heads(call.attention.value(call.tokens))
     mixed = call.attention.merge_heads(call.attention.mix_pairs(values, call.context))
     expected = mixed[0].sort(0).values.detach()
-    found = pick(rows, "value", input="molecule", quantity="input of W_O").reshape(expected.shape)
-    assert np.allclose(found, expected, atol=1e-6)
-    output = call.attention.output(torch.from_numpy(found).float())
+    measured = pick(rows, "value", input="molecule", quantity="input of W_O").reshape(expected.shape)
+    assert np.allclose(measured, expected, atol=1e-6)
+    output = call.attention.output(torch.from_numpy(measured).float())
     assert torch.allclose(output, call.output.tokens[0], atol=1e-5)
 
     rows, notes = measure("spectrum", runs=given, data=data, molecules=1)
@@ -136,8 +136,8 @@ def test_the_sorted_columns_themselves_before_the_output_map(measure, study, run
     one = next(r for r in rows_of(dataset) if dataset.num_tokens[r] == notes["length"] + 1)
     call = record_calls(model, dataset.collate([one]))[0]
     sizes = np.linalg.svd(mixed_tokens(call)[0].double().numpy(), compute_uv=False)
-    found = pick(rows, place="mixed", layer=1, quantity="singular_value")
-    assert np.allclose(found, sizes / sizes[0], atol=1e-6)
+    measured = pick(rows, place="mixed", layer=1, quantity="singular_value")
+    assert np.allclose(measured, sizes / sizes[0], atol=1e-6)
 
 
 def test_short_trainings_are_kept_and_found_again(measure, data):

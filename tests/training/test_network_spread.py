@@ -145,13 +145,13 @@ def test_a_spread_does_not_depend_on_batches_or_workers(run, passes):
 
 def test_dropout_passes_add_their_variance_and_change_no_prediction(run, smiles):
     model = load_model(run)
-    found = with_passes(model, 5, smiles)
+    predictions = with_passes(model, 5, smiles)
     _, log_variance, store = outputs(model, smiles)
     with torch.inference_mode():
         passes = DropoutSampler(model.model, 5).predictions(collate(store, np.arange(len(smiles))))
     variance = passes.double().numpy().var(0) + np.exp(log_variance)
-    np.testing.assert_allclose(found.members.spread, np.sqrt(variance) * model.targets.std, rtol=1e-4)
-    np.testing.assert_array_equal(found.values, model.predict(smiles))
+    np.testing.assert_allclose(predictions.members.spread, np.sqrt(variance) * model.targets.std, rtol=1e-4)
+    np.testing.assert_array_equal(predictions.values, model.predict(smiles))
     options = PredictionOptions(dropout_passes=5)
     assert model.predict_with_errors(smiles, options=options).members is None
 
@@ -195,11 +195,13 @@ def test_dropout_passes_that_are_not_possible_are_refused(copied, build_config, 
 
 
 def test_an_ensemble_has_dropout_passes_of_its_members(ensemble, smiles):
-    found = with_passes(load_model(ensemble), 4, smiles)
+    predictions = with_passes(load_model(ensemble), 4, smiles)
     parts = [with_passes(load_model(member_folder(ensemble, index)), 4, smiles) for index in range(2)]
     means = np.stack([part.values for part in parts]).astype(np.float64)
     stated = np.stack([part.members.spread for part in parts])
-    np.testing.assert_allclose(found.members.spread, np.sqrt(means.var(0) + (stated**2).mean(0)), rtol=1e-4)
+    np.testing.assert_allclose(
+        predictions.members.spread, np.sqrt(means.var(0) + (stated**2).mean(0)), rtol=1e-4
+    )
 
 
 def test_classes_have_dropout_passes_of_their_probability(build_config, tmp_path, smiles):
@@ -214,8 +216,10 @@ def test_classes_have_dropout_passes_of_their_probability(build_config, tmp_path
         (store,) = reader.read([smiles])
     with torch.inference_mode():
         passes = DropoutSampler(model.model, 6).predictions(collate(store, np.arange(len(smiles))))
-    found = with_passes(model, 6, smiles)
-    np.testing.assert_allclose(found.members.spread, passes.double().sigmoid().numpy().std(0), rtol=1e-4)
+    predictions = with_passes(model, 6, smiles)
+    np.testing.assert_allclose(
+        predictions.members.spread, passes.double().sigmoid().numpy().std(0), rtol=1e-4
+    )
 
 
 def test_tables_have_a_column_of_the_spread(run, smiles, tmp_path):
@@ -225,9 +229,9 @@ def test_tables_have_a_column_of_the_spread(run, smiles, tmp_path):
     predict_table(model, source, target, model.find_options(0.8), workers=1, progress=False)
     with target.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    found = model.predict_with_errors(smiles, interval=0.8)
+    predictions = model.predict_with_errors(smiles, interval=0.8)
     assert [float(row["half_eV_spread"]) for row in rows] == pytest.approx(
-        found.spread[:, 1].tolist(), rel=1e-4
+        predictions.spread[:, 1].tolist(), rel=1e-4
     )
 
 

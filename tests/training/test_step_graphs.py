@@ -73,9 +73,9 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention):
     for number, batch in enumerate(itertools.islice(fixed.batches.stream(0, 0), 25)):
         batch = with_empty_rows(fixed, batch) if number % 2 else batch
         rate = 1e-3 * (1 + number % 3)
-        found = fixed.step(batch, number, rate)
+        result = fixed.step(batch, number, rate)
         expected = plain.step(collated(plain, batch), number, rate)
-        torch.testing.assert_close(found, expected, rtol=2e-4, atol=1e-5)
+        torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS.names())

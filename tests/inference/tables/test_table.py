@@ -537,9 +537,9 @@ def test_a_prediction_that_is_not_finite_counts_in_the_error(tmp_path, monkeypat
     compute = type(model).predict_molecules
 
     def partly(store, options):
-        found = compute(model, store, options)
-        found.values[2], found.errors[2] = np.nan, NOT_FINITE
-        return found
+        computed = compute(model, store, options)
+        computed.values[2], computed.errors[2] = np.nan, NOT_FINITE
+        return computed
 
     monkeypatch.setattr(model, "predict_molecules", partly)
     report = predict_table(model, source, tmp_path / "out.csv", metrics=True)
