@@ -16,8 +16,6 @@ from molslice.types import DataSpec, MolsliceError
 from tests.data.images.pictures import encoded, pixels, records, write_archive, write_table
 from tests.real_data import shared
 
-pytest.importorskip("PIL.Image")
-
 TRAIN, TEST = pixels(20), pixels(5, seed=1)
 LABELS = np.arange(25) % 10
 

@@ -10,8 +10,6 @@ from molslice.data.images.image_folder import ImageFolder
 from molslice.types import MolsliceError
 from tests.data.images.pictures import encoded, pixels
 
-pytest.importorskip("PIL.Image")
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):

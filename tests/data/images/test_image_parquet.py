@@ -11,8 +11,6 @@ from molslice.data.images.image_parquet import ImageParquet
 from molslice.types import MolsliceError
 from tests.data.images.pictures import encoded, pixels, write_table
 
-pytest.importorskip("PIL.Image")
-
 IMAGES = pixels(12, 8, 8)
 FILES = [encoded(image) for image in IMAGES]
 

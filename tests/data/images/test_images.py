@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from molslice.data.images import decoding as image_files
 from molslice.data.images.base import Cutting, ImageDataset, Pictures, to_gray
 from molslice.data.images.decoding import Decoding, decode_all
 from molslice.types import DataSpec, MolsliceError
 from tests.data.images.pictures import encoded, pixels
-
-Image = pytest.importorskip("PIL.Image")
 
 
 class Drawn(ImageDataset):
@@ -103,18 +102,18 @@ def test_mixing_is_a_function_of_draw_and_rows():
     plain = Drawn(images, augment="resized_flip_rand", **options)
     rows, forms = np.array([4, 0, 2, 1]), set()
     for draw in range(8):
-        batch, own = data.collate(rows, draw=draw), plain.collate(rows, draw=draw)
+        batch, unmixed = data.collate(rows, draw=draw), plain.collate(rows, draw=draw)
         assert torch.equal(batch.tokens, data.collate(rows, draw=draw).tokens)
-        assert batch.targets.tolist() == own.targets.tolist() == [[1.0], [0.0], [2.0], [1.0]]
-        assert batch.other_targets.tolist() == own.targets.flip(0).tolist()
-        share, other = batch.other_share, own.tokens.flip(0)
+        assert batch.targets.tolist() == unmixed.targets.tolist() == [[1.0], [0.0], [2.0], [1.0]]
+        assert batch.other_targets.tolist() == unmixed.targets.flip(0).tolist()
+        share, other = batch.other_share, unmixed.tokens.flip(0)
         assert share.dtype == torch.float32
         assert share.tolist() == share[:1].tolist() * 4
-        cut = ((batch.tokens == own.tokens) | (batch.tokens == other)).all()
+        cut = ((batch.tokens == unmixed.tokens) | (batch.tokens == other)).all()
         forms.add(bool(cut))
         if not cut:
             torch.testing.assert_close(
-                batch.tokens, own.tokens.lerp(other, share[0]), atol=0.51 / 255, rtol=0
+                batch.tokens, unmixed.tokens.lerp(other, share[0]), atol=0.51 / 255, rtol=0
             )
     assert forms == {True, False}
     still = data.collate(rows)

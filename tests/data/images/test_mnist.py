@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from molslice.data import build_dataset
 from molslice.data.images.mnist import Mnist, read_idx
@@ -94,7 +95,6 @@ def test_damaged_idx_files(tmp_path):
 
 def hub_tables(images=(TRAIN, TEST), labels=(LABELS[:20], LABELS[20:])):
     """Return tables as the `datasets` library does: rows with a PIL image, and columns."""
-    Image = pytest.importorskip("PIL.Image")
 
     class Table:
         def __init__(self, images, labels):

@@ -4,12 +4,12 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from molslice.data.images.rand_augment import OPERATIONS, rand_augment, resized_crop
 from molslice.types import MolsliceError
 from tests.data.images.pictures import pixels
 
-Image = pytest.importorskip("PIL.Image")
 IMAGE = pixels(1, 20, 40)[0]
 
 

@@ -7,19 +7,16 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from ogb import lsc
+from ogb.utils import smiles2graph
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GINEConv, global_add_pool
 
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, memory_store, molecules
 from tests.real_data import embedded_smiles
-
-pytest.importorskip("torch_geometric")
-ogb = pytest.importorskip("ogb.lsc")
-
-from ogb.utils import smiles2graph  # noqa: E402
-from torch_geometric.loader import DataLoader  # noqa: E402
-from torch_geometric.nn import GINEConv, global_add_pool  # noqa: E402
 
 READABLE = [*(text for text in SMILES if text != "XXX"), "[Na+]", "[2H]O", "*C", *embedded_smiles()[::400]]
 
@@ -64,7 +61,7 @@ def test_items_are_those_of_the_class_of_ogb(store, tmp_path, monkeypatch):
     splits = {"train": rows, "valid": [], "test-dev": [], "test-challenge": []}
     torch.save({name: np.array(part, np.int64) for name, part in splits.items()}, folder / "split_dict.pt")
     monkeypatch.setattr(torch, "load", functools.partial(torch.load, weights_only=False))
-    expected = ogb.PygPCQM4Mv2Dataset(root=str(tmp_path))
+    expected = lsc.PygPCQM4Mv2Dataset(root=str(tmp_path))
     found = store.to_pyg()
     assert len(found) == len(expected) == len(READABLE)
     for one, other in zip(found, expected, strict=True):
