@@ -48,15 +48,14 @@ def definitions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef
 
 def local_names(tree: ast.Module) -> list[str]:
     """Return the name of each assignment to a local variable."""
-    names = []
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            names += [
-                node.id
-                for node in ast.walk(function)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            ]
-    return names
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assigned = {  # once, also in a function inside another
+        node
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return [node.id for node in assigned]
 
 
 def measure_sources() -> dict[str, float]:

@@ -19,7 +19,9 @@ def test_nested_keys_of_a_schema_are_counted(program):
 
 
 def test_vague_names_are_found_only_as_locals(program):
-    tree = ast.parse("found = 1\ndef f(own):\n    part, rows = own\n    each = rows.found\n")
+    tree = ast.parse(
+        "found = 1\ndef f(own):\n    part, rows = own\n    def g():\n        each = rows.found\n"
+    )
     assert sorted(program.local_names(tree)) == ["each", "part", "rows"]
 
 
