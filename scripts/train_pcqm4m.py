@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from molslice.cli import main
+from molslice.cli.arguments import split_overrides
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "molecule"
 
@@ -30,17 +31,13 @@ def calls(words: list[str]) -> list[list[str]]:
             parser.error("--download goes with a new run; a run that is resumed has its data")
         return [["train", *([] if args.config is None else ["--config", args.config]), *others]]
     config = args.config or str(CONFIGS / f"pcqm4m_{args.version or 'v2'}.yaml")
-    prepare = ["prepare", "--config", config, "--download", *data_settings(others)]
+    settings = [
+        f"--{key}" if value is None else f"--{key}={value}"
+        for key, value in split_overrides(others)[1]
+        if key.startswith("data.")
+    ]
+    prepare = ["prepare", "--config", config, "--download", *settings]
     return [*([prepare] if args.download else []), ["train", "--config", config, *others]]
-
-
-def data_settings(words: list[str]) -> list[str]:
-    """Return the settings of the section `data`, written as `--data.key VALUE` or `--data.key=VALUE`."""
-    chosen = []
-    for place, word in enumerate(words):
-        if word.startswith("--data."):
-            chosen += words[place : place + (1 if "=" in word else 2)]
-    return chosen
 
 
 if __name__ == "__main__":

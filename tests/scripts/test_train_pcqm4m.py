@@ -33,8 +33,13 @@ def test_the_version_chooses_the_configuration(program, words, config):
 def test_data_are_downloaded_before_the_training_to_where_it_reads_them(program):
     words = ["--data.root", "here", "--out", "run", "--data.workers=4", "--version=v1", "--download"]
     prepare, train = program.calls(words)
-    assert prepare == ["prepare", "--config", V1, "--download", "--data.root", "here", "--data.workers=4"]
+    assert prepare == ["prepare", "--config", V1, "--download", "--data.root=here", "--data.workers=4"]
     assert train == ["train", "--config", V1, "--data.root", "here", "--out", "run", "--data.workers=4"]
+
+
+def test_a_setting_without_a_value_does_not_take_the_next_option(program):
+    prepare, _ = program.calls(["--download", "--data.root", "--out", "run"])
+    assert prepare == ["prepare", "--config", V2, "--download", "--data.root"]
 
 
 def test_a_run_is_resumed_with_its_own_configuration(program):
