@@ -3,6 +3,7 @@
 import codecs
 import pickle
 import re
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -29,6 +30,7 @@ SAFE: list[Any] = [
 
 DAMAGES = (
     pickle.UnpicklingError,
+    struct.error,  # a pickle that ends early
     *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError, OSError),
     *(RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error),
 )

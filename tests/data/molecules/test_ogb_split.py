@@ -165,6 +165,18 @@ def test_files_that_are_not_pickles(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_that_ends_early_is_refused(tmp_path, zipped):
+    path = tmp_path / "split_dict.pt"
+    torch.save({"train": np.arange(500)}, path, _use_new_zipfile_serialization=zipped)
+    content = path.read_bytes()
+    for length in range(0, len(content) - 8, 29):
+        path.write_bytes(content[:length])
+        with pytest.raises(MolsliceError, match="cannot read"):
+            read_split_file(path)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_random_damage_is_refused_or_read(tmp_path):
     generator = np.random.default_rng(0)
 
