@@ -107,15 +107,15 @@ def expected_shapes(
     arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]
 ) -> dict[str, tuple[int, ...]]:
     """Return the shape of each array that the header of a store and the number of atoms and bonds imply."""
-    rows, atoms = header["rows"], len(arrays["atoms"])
-    descriptors = arrays.get("descriptors")
+    rows, descriptors = header["rows"], arrays.get("descriptors")
+    atoms, bonds = (arrays[name].shape[:1] for name in ("atoms", "bonds"))  # () without dimensions
     return {
-        "atoms": (atoms, ATOM_COLUMNS),
-        "bonds": (len(arrays["bonds"]), BOND_COLUMNS),
+        "atoms": (*atoms, ATOM_COLUMNS),
+        "bonds": (*bonds, BOND_COLUMNS),
         "atom_offsets": (rows + 1,),
         "bond_offsets": (rows + 1,),
         "targets": (rows, len(header["target_names"])),
         "groups": (rows,),
-        "atom_targets": (atoms, len(header.get("atom_target_names", []))),
-        "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1)[1]),
+        "atom_targets": (*atoms, len(header.get("atom_target_names", []))),
+        "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1, 1)[1]),
     }

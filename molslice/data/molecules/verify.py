@@ -169,9 +169,10 @@ class _Verification:
     def _counts(self) -> None:
         names, arrays = self.header["target_names"], self.arrays
         for things in ("atoms", "bonds"):
-            if self.header.get(things, len(arrays[things])) != len(arrays[things]):
+            counted = len(np.atleast_1d(arrays[things]))
+            if self.header.get(things, counted) != counted:
                 stated = self.header[things]
-                self._add(HEADER, f"says {stated!r} {things}, but {things}.npy has {len(arrays[things])}")
+                self._add(HEADER, f"says {stated!r} {things}, but {things}.npy has {counted}")
         if len(self.header["target_units"]) != len(names):
             self._add(HEADER, f"has {len(self.header['target_units'])} units for {len(names)} targets")
         shapes = expected_shapes(arrays, self.header)

@@ -144,6 +144,16 @@ def test_offsets_that_do_not_fit_show(path, things, change):
         MoleculeStore.open(path, verify=False)
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("atoms", "|u1"), ("bonds", "|u1"), ("descriptors", "<f4")])
+def test_an_array_without_dimensions_shows(path, name, dtype):
+    header = json.loads((path / "header.json").read_text())
+    header["arrays"][name] = {**header["arrays"]["atoms"], "dtype": dtype, "shape": []}
+    (path / "header.json").write_text(json.dumps(header))
+    np.save(path / f"{name}.npy", np.zeros((), dtype))
+    with pytest.raises(MolsliceError, match="have inconsistent shapes or offsets"):
+        MoleculeStore.open(path, verify=False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
