@@ -34,7 +34,7 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
             rows = list(csv.DictReader(file))
         columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
         return {"step": columns.pop("step"), "train_loss": columns.pop("train_loss"), **columns}
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+    except (OSError, ValueError, TypeError, KeyError, IndexError, csv.Error) as error:
         raise MolsliceError(f"cannot read {path}: {error}") from error
 
 

@@ -23,6 +23,15 @@ def row(step, loss):
     return {"step": step, "train_loss": loss, **numbers}
 
 
+@pytest.mark.parametrize(
+    "content", ["", "step,train_loss\n", "step,train_loss\n1,x\n", f"step,{'x' * 200_000}\n1,2\n"]
+)
+def test_a_damaged_table_of_metrics_is_refused(tmp_path, content):
+    (tmp_path / METRICS).write_text(content)
+    with pytest.raises(MolsliceError, match=f"cannot read .*{METRICS}"):
+        records.read_metrics(tmp_path / METRICS)
+
+
 def test_a_resumed_run_replaces_the_events_after_its_checkpoint(tmp_path):
     first = Records(tmp_path, MEASURES, 0)
     for step in (1, 2, 3):
