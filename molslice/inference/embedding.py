@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 
 from molslice.data.molecules.store import MoleculeStore
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import Predictions
 from molslice.inference.reading import SmilesReader
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration
 
 if TYPE_CHECKING:
     from molslice.inference.load import Predictor
@@ -54,6 +56,13 @@ class Embedder(SmilesPredictor):
     def reader(self, workers: int = 0) -> SmilesReader:
         """Return the reader of the model without descriptors, which an embedding does not depend on."""
         return self.predictor.reader(workers, with_descriptors=False)
+
+    def find_calibration(self) -> Calibration:
+        """Raise an error, because embeddings have no measured values."""
+        raise MolsliceError(f"{self.name} has no intervals: it does not predict measured values")
+
+    def _read_domain(self) -> TrainingDomain:
+        raise MolsliceError(f"{self.name} has no training molecules to compare with")
 
     def predict_molecules(self, molecules: MoleculeStore, options: PredictionOptions = PLAIN) -> Predictions:  # noqa: ARG002
         """Compute the embeddings of the molecules of a store, float32 [rows, 2 D]; NaN in failed rows."""

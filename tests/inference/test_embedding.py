@@ -68,6 +68,18 @@ def test_a_row_that_cannot_be_read_is_nan(model):
         model.embed(b"CCO")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"interval": 0.9}, "has no intervals"),
+        ({"domain": True}, "has no training molecules to compare with"),
+    ],
+)
+def test_an_embedding_has_no_uncertainty(model, options, message):
+    with pytest.raises(MolsliceError, match=message):
+        Embedder(model).predict_with_errors(["CCO"], **options)
+
+
 @pytest.fixture
 def table(tmp_path):
     path = tmp_path / "in.csv"

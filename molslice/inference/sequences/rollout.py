@@ -61,7 +61,7 @@ def rollout(
         raise MolsliceError(
             f"a rollout needs episodes and finite target returns, got {episodes} and {list(target_returns)}"
         )
-    name = environment or _openedof(predictor)
+    name = environment or _environment_of(predictor)
     start, results = time.perf_counter(), []
     with Progress("rollout", len(target_returns) * episodes, "episodes", shown=progress) as bar:
         for target in target_returns:
@@ -176,7 +176,7 @@ class _Episodes:
         return before - len(going)
 
 
-def _openedof(predictor: Predictor) -> str:
+def _environment_of(predictor: Predictor) -> str:
     """Return the environment that the data of the model name, which must be registered.
 
     `module:Name-v0` makes Gymnasium import the module. The user may ask for that, a model may not.
