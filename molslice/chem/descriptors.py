@@ -120,9 +120,10 @@ def arrays_and_descriptors(
     check_options(max_atoms, atom_order)
     mol = canonical_molecule(smiles, max_atoms).mol
     with quiet_rdkit():
-        arrays = arrays_by_getters(mol)
         if atom_order == "input":
             arrays = molecule_arrays(smiles, max_atoms=max_atoms, atom_order="input")
+        else:
+            arrays = arrays_by_getters(mol)
         return arrays, np.clip(descriptors(mol), -LARGEST, LARGEST).astype(np.float32)
 
 
