@@ -67,7 +67,7 @@ class Traits:
 
 
 class Projection(nn.Linear):
-    """A linear map that `Attention.reset_parameters` initializes: Glorot uniform weights and zero biases."""
+    """A linear map that `Attention.reset_parameters` initializes by `initialize_map`."""
 
 
 def initialize_map(linear: nn.Linear, initialization: Initialization) -> None:
@@ -302,12 +302,12 @@ class Attention(nn.Module, ABC):
             return value
         return self.merge_heads(self.mix_pairs(self.split_heads(value), context))
 
-    def pair_mixing(self, context: TokenContext) -> Float[Tensor, "B H N N"] | None:
-        """Return softmax(S + E) [B, H, N, N] if the attention mixes the values by it, else None."""
+    def mix_map(self, weights: Float[Tensor, "B H K N"], context: TokenContext) -> Float[Tensor, "B H K N"]:
+        """Return a map, or some rows of it, multiplied by softmax(S + E) with `pair_bias: mix`."""
         if self.spec.pair_bias_mode != "mix":
-            return None
+            return weights
         assert context.pair_bias is not None  # checked in `forward`
-        return pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
+        return weights @ pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return the exact attention map, or None if it cannot be computed.

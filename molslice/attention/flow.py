@@ -15,18 +15,14 @@ from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State,
 
 EPS = 1e-6
 _LARGEST_LOG = 60.0  # of a conserved flow in the causal form; exp is finite in float32
-_LARGEST_FLOW = (
-    1e4  # of O' and I' in the causal form with a bias; logcumsumexp has no precise gradient beyond
-)
+# of O' and I' in the causal form with a bias; logcumsumexp has no precise gradient beyond
+_LARGEST_FLOW = 1e4
 
 Phi = Literal["sigmoid", "elu", "relu"]
 Activation = Literal["softmax", "sigmoid", "relu"]
 _PHI = {"sigmoid": torch.sigmoid, "elu": positive_elu, "relu": torch.relu}
-_BY_TOKEN = {
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    None: torch.ones_like,
-}  # and softmax over the tokens
+# of each token by itself; `softmax` is over the tokens
+_BY_TOKEN = {"sigmoid": torch.sigmoid, "relu": torch.relu, None: torch.ones_like}
 
 
 class _Flow(NamedTuple):
@@ -175,8 +171,8 @@ class Flow(QueryKeyValueAttention):
             raise MolsliceError(f"flow takes a positive clamp or null, got {clamp}")
         if phi == "relu" and spec.causal:
             raise MolsliceError(
-                "flow with phi: relu has no causal form: a token that has no capacity to those before it "
-                "would divide the flow of those after it by eps; choose phi: elu or sigmoid"
+                "flow with phi: relu has no causal form: where a token has no capacity to earlier tokens, "
+                "the flow of later ones would be divided by eps; choose phi: elu or sigmoid"
             )
         has_causal = phi != "relu"
         super().__init__(spec, replace(self.traits, causal=has_causal, recurrent=has_causal))
@@ -220,9 +216,7 @@ class Flow(QueryKeyValueAttention):
         query, key, sinks, sources = self._features(tokens, context)
         bias = context.pair_bias if self.spec.pair_bias_mode == "logits" else None
         flow = self._pair_flow(query, key, sinks, sources, bias)
-        weights = flow.shares * flow.competition.transpose(2, 3) * flow.allocation
-        mixing = self.pair_mixing(context)
-        weights = weights if mixing is None else weights @ mixing
+        weights = self.mix_map(flow.shares * flow.competition.transpose(2, 3) * flow.allocation, context)
         parts = {"competition": flow.competition[..., 0], "allocation": flow.allocation[..., 0]}
         return ExactMap(weights, parts, {name: part.mean(1) for name, part in parts.items()})
 
@@ -269,7 +263,6 @@ class Flow(QueryKeyValueAttention):
         if activation != "softmax":
             return _BY_TOKEN[activation](flow)
         if not self.spec.causal:
-            # The factor m is in the authors' code, not in algorithm 1; without it outputs shrink as 1 / m.
             return masked_softmax(flow, mask, 2) * mask.sum(2, keepdim=True).to(flow.dtype)
         flow = flow.masked_fill(~mask, torch.finfo(flow.dtype).min / 2)
         return (flow - flow.logcumsumexp(2)).exp().masked_fill(~mask, 0.0) * mask.cumsum(2)

@@ -90,17 +90,12 @@ class Longformer(Attention):
         order = packing_order(context.token_mask)
         packed = pack_tokens(tokens, order)
         value, global_value = (
-            pack_tokens(self._mixed(f(tokens), context), order) for f in (self.value, self.global_value)
+            pack_tokens(self.mix_values(f(tokens), context), order) for f in (self.value, self.global_value)
         )
         rows = self._global_rows(packed, global_value, order, context)
         others = self._window_rows(packed, value, order, context)
         mixed = torch.cat([rows, others[:, rows.shape[1] :]], 1)
         return AttentionOutput(self.output(unpack_tokens(mixed, order)))
-
-    def _mixed(self, value: Float[Tensor, "B N E"], context: TokenContext) -> Float[Tensor, "B N E"]:
-        if self.spec.pair_bias_mode != "mix":
-            return value
-        return self.merge_heads(self.mix_pairs(self.split_heads(value), context))
 
     def _window_rows(
         self,

@@ -115,10 +115,10 @@ class Singular(Attention):
     ) -> list[Float[Tensor, "B r N"]]:
         """Return alphahat, one for Q, K and V, or one for each; `logits` belong to the first map."""
         if not self.shared_map:
-            folded = [f(tokens) for f in (self.fold_query, self.fold_key, self.fold_value)]
+            maps = [f(tokens) for f in (self.fold_query, self.fold_key, self.fold_value)]
         else:
-            folded = [logits]
-        return [masked_softmax(each.transpose(1, 2), mask[:, None]) for each in folded]
+            maps = [logits]
+        return [masked_softmax(scores.transpose(1, 2), mask[:, None]) for scores in maps]
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return alpha A' alphahat, the alphahat of V; with `mix`, multiplied by softmax(S + E).
@@ -127,9 +127,7 @@ class Singular(Attention):
         its weight in the pseudo-token with the largest weight in the output of token 0.
         """
         unfolding, folding, scores = self._factors(tokens, context)
-        weights = unfolding[:, None] @ scores @ folding[:, None]
-        mixing = self.pair_mixing(context)
-        weights = weights if mixing is None else weights @ mixing
+        weights = self.mix_map(unfolding[:, None] @ scores @ folding[:, None], context)
         largest = unfolding[:, 0].argmax(-1)
         by_token = {"weight in its pseudo-token": folding[torch.arange(len(largest)), largest]}
         return ExactMap(weights, {"unfolding": unfolding, "folding": folding, "scores": scores}, by_token)
@@ -139,9 +137,7 @@ class Singular(Attention):
     ) -> Float[Tensor, "B H K N"]:
         """Return some rows of the exact attention map, by the product of its factors."""
         unfolding, folding, scores = self._factors(tokens, context)
-        weights = unfolding[:, None, rows] @ scores @ folding[:, None]
-        mixing = self.pair_mixing(context)
-        return weights if mixing is None else weights @ mixing
+        return self.mix_map(unfolding[:, None, rows] @ scores @ folding[:, None], context)
 
     def _factors(
         self, tokens: Float[Tensor, "B N D"], context: TokenContext

@@ -160,9 +160,8 @@ class SliceSort(Attention):
         with torch.enable_grad():
             value = self.value(tokens).detach().requires_grad_()
             channels = channel_maps(self._sorted(value, context), value, mask, heads)
-            if self.spec.pair_bias_mode == "mix" and self.form == "sort_of_mix":
-                mixed = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
-                value = mixed.detach().requires_grad_()
+            if self.form == "sort_of_mix":
+                value = self.mix_values(value, context).detach().requires_grad_()
             placed = self._place(value.transpose(1, 2), mask).transpose(1, 2)
             permutation = channel_maps(placed, value, mask, heads)
         assert channels is not None  # all orders are linear in the values, by channel
@@ -178,10 +177,10 @@ class SliceSort(Attention):
     def _sorted(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
         """Sort the columns, views [B, H, C, N] or [B, D, N] that the sort copies block by block."""
         columns, mixed = value.transpose(1, 2), value
-        if self.spec.pair_bias_mode == "mix" and self.form == "sort_of_mix":
-            columns = self.mix_pairs(self.split_heads(value), context).transpose(2, 3)
+        if self.form == "mix_plus_sort":
+            mixed = self.mix_values(value, context)
         elif self.spec.pair_bias_mode == "mix":
-            mixed = self.merge_heads(self.mix_pairs(self.split_heads(value), context))
+            columns = self.mix_pairs(self.split_heads(value), context).transpose(2, 3)
         arranged = self._place(columns, context.token_mask).transpose(1, 2)
         return arranged if self.form == "sort_of_mix" else mixed + arranged
 

@@ -106,10 +106,11 @@ class Softmax(QueryKeyValueAttention):
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
         if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
             scores = scores + context.pair_bias[:, :, rows]
-        pairs = pair_mask(context.token_mask, self.spec.causal, memory_mask)
-        weights = masked_softmax(scores, pairs[:, :, rows])
-        mixing = self.pair_mixing(context)
-        return weights if mixing is None else weights @ mixing
+        seen = context.token_mask[:, rows, None] & memory_mask[:, None]
+        if self.spec.causal:
+            place = torch.arange(seen.shape[-1], device=seen.device)
+            seen = seen & (place <= rows.to(seen.device)[:, None])
+        return self.mix_map(masked_softmax(scores, seen[:, None]), context)
 
     def _empty_state(self, batch: int) -> State:
         """Return empty keys and values."""

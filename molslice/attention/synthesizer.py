@@ -84,8 +84,7 @@ class Synthesizer(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Pack the sequences, so that the rank of a token is its position."""
         order = packing_order(context.token_mask)
-        value = self.mix_pairs(self.split_heads(self.value(tokens)), context)
-        value = self.split_heads(pack_tokens(self.merge_heads(value), order))
+        value = self.split_heads(pack_tokens(self.mix_values(self.value(tokens), context), order))
         seen = packed_mask(context.token_mask)[:, None, None]
         if self.spec.causal:
             length = tokens.shape[1]
