@@ -14,7 +14,7 @@ def causal_product(
     value: Float[Tensor, "B H N C"],
     log_decay: Float[Tensor, "B H N 1"] | None = None,
 ) -> Float[Tensor, "B H N C"]:
-    """Return the sum over j <= i of (query_i key_j) value_j, with what is before a token decayed by it.
+    """Return the sum over j <= i of (query_i key_j) value_j, where each token can decay the earlier terms.
 
     It is computed in chunks, because a plain running sum needs N C^2 memory.
 
@@ -31,17 +31,25 @@ def causal_product(
     length = query.shape[2]
     chunk = min(_CHUNK, length)
     missing = -length % chunk
-    query, key, value, *decays = (
-        functional.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, chunk))
-        for x in (query, key, value.to(query.dtype), *([] if log_decay is None else [log_decay]))
-    )
-    if decays:
-        return _decayed_product(query, key, value, decays[0]).flatten(2, 3)[:, :, :length]
+
+    def chunks_of(x: Tensor) -> Tensor:
+        return functional.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, chunk))
+
+    chunks = chunks_of(query), chunks_of(key), chunks_of(value.to(query.dtype))
+    if log_decay is None:
+        sums = _plain_product(*chunks)
+    else:
+        sums = _decayed_product(*chunks, chunks_of(log_decay))
+    return sums.flatten(2, 3)[:, :, :length]
+
+
+def _plain_product(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Compute the sums of chunks [B, H, chunks, tokens, ...]."""
     inside = (query @ key.transpose(-1, -2)).tril() @ value
     chunks = key.transpose(-1, -2) @ value
     # Shift the sums. Subtracting the chunk itself would round by future values.
     before = functional.pad(chunks.cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
-    return (inside + query @ before).flatten(2, 3)[:, :, :length]
+    return inside + query @ before
 
 
 def _decayed_product(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
