@@ -7,9 +7,8 @@ tokens of a second sequence.
 This module imports only torch and jaxtyping; every other module of the package may import it.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -190,12 +189,12 @@ class Batch:
     def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
         batch: Any = self
         changed: dict[str, Any] = {}
-        for field in fields(batch):
-            value = getattr(self, field.name)
+        for entry in fields(batch):
+            value = getattr(self, entry.name)
             if isinstance(value, Tensor):
-                changed[field.name] = change(value)
+                changed[entry.name] = change(value)
             elif isinstance(value, Batch):
-                changed[field.name] = value._change_tensors(change)
+                changed[entry.name] = value._change_tensors(change)
         return replace(batch, **changed)
 
 
@@ -384,7 +383,7 @@ class DataSpec:
     num_atom_outputs: int = 0
     num_descriptors: int = 0
     predicts_variance: bool = False
-    statistics: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict, compare=False)
+    statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         needed = {

@@ -89,14 +89,26 @@ class ModelSpec(ABC):
                     raise MolsliceError(f"model.{name} must be at least 1 and at most {limit:,}, got {size}")
 
     def check_rates(self, names: tuple[str, ...] = RATES) -> None:
-        """Check that dropout rates are in [0, 1).
+        """Check that dropout rates are in [0, 1). None is a rate that is not set.
 
         Raises:
             MolsliceError: A rate is out of range.
         """
-        for rate in names:
-            if not 0.0 <= getattr(self, rate) < 1.0:
-                raise MolsliceError(f"model.{rate} must be in [0, 1), got {getattr(self, rate)}")
+        for name in names:
+            rate = getattr(self, name)
+            if rate is not None and not 0.0 <= rate < 1.0:
+                raise MolsliceError(f"model.{name} must be in [0, 1), got {rate}")
+
+    def check_scales(self, names: tuple[str, ...]) -> None:
+        """Check that numbers are positive and finite. None is a number that is not set.
+
+        Raises:
+            MolsliceError: A number is out of range.
+        """
+        for name in names:
+            scale = getattr(self, name)
+            if scale is not None and not 0 < scale < float("inf"):
+                raise MolsliceError(f"model.{name} must be positive and finite, got {scale}")
 
 
 class OneEncoderSpec(ModelSpec):

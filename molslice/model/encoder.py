@@ -330,7 +330,7 @@ class Encoder(nn.Module):
 
 
 def add_penalties(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Return the sum of two penalties; None is a model without one."""
+    """Return the sum of two penalties, of which each may be None."""
     return other if one is None else one if other is None else one + other
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from molslice.model.base import AttentionChoice, ModelSpec, Tokens
 from molslice.model.encoder import initialize_linear
 from molslice.model.sequences.decision import StandardStates, bound_actions, check_actions
-from molslice.types import DataSpec, EpisodeBatch, ModelOutput, MolsliceError
+from molslice.types import DataSpec, EpisodeBatch, ModelOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class BehaviorCloningSpec(ModelSpec):
     def __post_init__(self) -> None:
         self.check_sizes(("num_layers", "dim"))
         self.check_rates(("dropout",))
-        if self.action_limit is not None and not 0 < self.action_limit < float("inf"):
-            raise MolsliceError(f"model.action_limit must be positive and finite, got {self.action_limit}")
+        self.check_scales(("action_limit",))
 
     @property
     def size_label(self) -> str:

@@ -46,10 +46,7 @@ class DecisionSpec(OneEncoderSpec):
 
     def __post_init__(self) -> None:
         self.check_sizes(SIZES)
-        for scale in ("return_scale", "action_limit"):
-            value = getattr(self, scale)
-            if value is not None and not 0 < value < float("inf"):
-                raise MolsliceError(f"model.{scale} must be positive and finite, got {value}")
+        self.check_scales(("return_scale", "action_limit"))
         self.check_rates()
 
     @property

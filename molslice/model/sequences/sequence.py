@@ -81,8 +81,7 @@ class SequenceSpec(OneEncoderSpec):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise MolsliceError(f"model.{name} must be positive, got {value}")
-        given = () if self.embedding_dropout is None else ("embedding_dropout",)
-        self.check_rates(("dropout", "attention_dropout", "drop_path", *given))
+        self.check_rates(("dropout", "attention_dropout", "drop_path", "embedding_dropout"))
 
     @property
     def is_causal(self) -> bool:

@@ -6,8 +6,8 @@ import torch
 from molslice.config import config_from_mapping
 from molslice.config.entries import attention_label, parse_entries
 from molslice.model import AttentionChoice, build_model
-from molslice.model.behavior_cloning import BehaviorCloningSpec
 from molslice.model.count import parameters_by_part
+from molslice.model.sequences.behavior_cloning import BehaviorCloningSpec
 from molslice.types import EpisodeBatch, MolsliceError
 from tests.model.sequences.test_decision import DATA, STATISTICS, episodes, padded
 
