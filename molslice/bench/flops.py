@@ -41,8 +41,8 @@ class Operations:
 def count_operations(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> Operations:
     """Count the operations of a forward pass of one row without padding, of the largest length.
 
-    Only matrix products are counted, by `torch.utils.flop_counter`. Norms, softmaxes and sums cost little of
-    them, but sorting is free in this count.
+    Only matrix products are counted, by `torch.utils.flop_counter`. Norms, softmaxes and sums need few
+    operations and are left out; so is sorting, which may need many.
 
     Args:
         spec: The options of the model.

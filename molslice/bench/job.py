@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from molslice.files.processes import end_with_input
 
-__all__ = ["Job", "Numbers", "answer_request", "is_out_of_memory", "outcome_of"]
+__all__ = ["Job", "Numbers", "TrainJob", "answer_request", "is_out_of_memory", "outcome_of"]
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -51,6 +51,27 @@ class Job:
     def from_json(cls, text: str) -> Self:
         """Construct the job from the result of `to_json`."""
         return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob(Job):
+    """A configuration in one round.
+
+    Attributes:
+        config: The configuration, as `config_to_mapping` returns it.
+        store: Folder of the molecules.
+        steps: Number of steps to time; None for as many as run in `seconds`.
+        seconds: Time for all steps, in seconds, if `steps` is None.
+        counts_flops: Whether operations are counted.
+    """
+
+    program: ClassVar[str] = "molslice.bench.training.worker"
+
+    config: dict[str, Any]
+    store: str
+    steps: int | None
+    seconds: float
+    counts_flops: bool
 
 
 def answer_request(answer: Callable[[str, Callable[[Numbers], None]], None]) -> None:

@@ -143,7 +143,7 @@ class Row:
 class Result(ABC):
     """Measurements with their conditions.
 
-    A subclass adds fields, which are written to the result file unless they name its `entries` or `sizes`.
+    A subclass adds fields; all except `entries` and `sizes` are written to the result file.
 
     Attributes:
         FILE: Name of the result file.

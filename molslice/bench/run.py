@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from molslice.bench.bubbles import draw_bubbles
 from molslice.bench.machine import describe_machine
 from molslice.bench.plan import BenchPlan
 from molslice.bench.result import BenchResult
@@ -71,5 +70,7 @@ def run_bench(
 def _files(result: BenchResult, scores: Scores | None) -> dict[str, str | bytes]:
     pictures: dict[str, str | bytes] = {}
     if any(cell.outcome == "ok" for cell in result.cells()):
+        from molslice.bench.bubbles import draw_bubbles  # matplotlib takes long to import
+
         pictures = {f"bubbles.{suffix}": draw_bubbles(result, suffix, scores) for suffix in ("png", "svg")}
     return {"table.md": to_markdown(result), "table.csv": to_csv(result), **pictures}

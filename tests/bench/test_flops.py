@@ -12,7 +12,7 @@ from molslice.cli import main
 from molslice.config import load_config
 from molslice.config.entries import describe_data
 from molslice.model import AttentionChoice
-from molslice.model.behavior_cloning import BehaviorCloningSpec
+from molslice.model.sequences.behavior_cloning import BehaviorCloningSpec
 from molslice.model.sequences.decision import DecisionSpec
 from molslice.model.sequences.language import LanguageSpec
 from molslice.model.sequences.sequence import SequenceSpec

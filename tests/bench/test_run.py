@@ -6,7 +6,6 @@ import os
 import pytest
 
 from molslice.bench import rounds
-from molslice.bench import run as module
 from molslice.bench.result import BenchResult
 from molslice.bench.run import run_bench
 from molslice.bench.scores import Scores
@@ -33,7 +32,9 @@ def worker(monkeypatch):
 
     worker = Worker()
     monkeypatch.setattr(rounds, "run_job", worker)
-    monkeypatch.setattr(module, "draw_bubbles", lambda result, suffix, scores: b"")  # takes its time
+    monkeypatch.setattr(
+        "molslice.bench.bubbles.draw_bubbles", lambda result, suffix, scores: b""
+    )  # takes its time
     return worker
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from molslice.bench.job import TrainJob
 from molslice.bench.machine import check_device
 from molslice.bench.rounds import Task
-from molslice.bench.training.worker import TrainJob
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
 from molslice.config.entries import attention_label, parse_entries
 from molslice.registry import near_names

@@ -6,8 +6,7 @@ It answers with a line of JSON, see `outcome_of`.
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from molslice.bench.job import Job, Numbers, answer_request, outcome_of
+from molslice.bench.job import Numbers, TrainJob, answer_request, outcome_of
 from molslice.bench.molecules import StoredMolecules
 from molslice.bench.training.clock import StepClock
 from molslice.config import RunConfig, config_from_mapping
@@ -32,7 +31,7 @@ from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 
-__all__ = ["TrainJob", "Training", "flops_per_token", "measure"]
+__all__ = ["Training", "flops_per_token", "measure"]
 
 WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
@@ -40,27 +39,6 @@ MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
 COUNTED_BATCHES, COUNTED_ROWS = 4, 64  # of the timed batches, for the operations
 TRAINING_STEPS = 1_000_000  # for the learning rate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJob(Job):
-    """A configuration in one round.
-
-    Attributes:
-        config: The configuration, as `config_to_mapping` returns it.
-        store: Folder of the molecules.
-        steps: Number of steps to time; None for as many as run in `seconds`.
-        seconds: Time for all steps, in seconds, if `steps` is None.
-        counts_flops: Whether operations are counted.
-    """
-
-    program: ClassVar[str] = "molslice.bench.training.worker"
-
-    config: dict[str, Any]
-    store: str
-    steps: int | None
-    seconds: float
-    counts_flops: bool
 
 
 class Training:
