@@ -160,9 +160,10 @@ def labels_of(configs: Sequence[RunConfig], folds: Sequence[int | None] | None =
 
 def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> list[tuple[str, int | None]]:
     """Return a pair for each configuration that is equal for runs that differ only in their seed."""
-    any_steps = [replace(c.training, max_steps=c.training.max_steps and 1) for c in configs]
-    pairs = zip(configs, any_steps, strict=True)
-    texts = [config_to_yaml(replace(config, seed=0, training=training)) for config, training in pairs]
+    texts = [
+        config_to_yaml(replace(c, seed=0).with_training(max_steps=c.training.max_steps and 1))
+        for c in configs
+    ]
     # seeds and folds by configuration and number of steps
     seeds: dict[str, dict[int, set[tuple[int, int | None]]]] = {}
     for text, config, fold in zip(texts, configs, folds, strict=True):

@@ -56,6 +56,11 @@ class Result:
     test_rows: int
     fold: int | None = None
 
+    @property
+    def repetition(self) -> str:
+        """The seed or the fold, such as `seed 0`."""
+        return f"seed {self.seed}" if self.fold is None else f"fold {self.fold}"
+
     @classmethod
     def of_run(
         cls, label: str, run: Path, data: str, summary: dict[str, Any], fold: int | None = None
@@ -165,14 +170,13 @@ class Comparison:
                     f"{result.run} was tested on {result.test_rows} rows of {result.data}, {first.run} on "
                     f"{first.test_rows} of {first.data}; only runs on the same data can be compared"
                 )
-        repeated, known = self.repeated.removesuffix("s"), {}
+        known: dict[tuple[str, str], Result] = {}
         for result in self.results:
-            number = result.seed if result.fold is None else result.fold
-            other = known.setdefault((result.label, number), result)
+            other = known.setdefault((result.label, result.repetition), result)
             if other is not result:
                 raise MolsliceError(
-                    f"{other.run} and {result.run} are both {result.label} with {repeated} {number}; a "
-                    f"mean over {repeated}s needs each once"
+                    f"{other.run} and {result.run} are both {result.label} with {result.repetition}; a mean "
+                    f"over {self.repeated} needs each once"
                 )
 
     @property

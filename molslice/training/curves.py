@@ -32,8 +32,7 @@ def read_curves(comparison: Comparison) -> dict[str, dict[str, list[float]]]:
     """
     curves: dict[str, dict[str, list[float]]] = {}
     for result in comparison.results:
-        place = f"seed {result.seed}" if result.fold is None else f"fold {result.fold}"
-        curves[f"{result.label}, {place}"] = read_metrics(Path(result.run) / METRICS)
+        curves[f"{result.label}, {result.repetition}"] = read_metrics(Path(result.run) / METRICS)
     return curves
 
 

@@ -21,9 +21,9 @@ def check_pair_memory(
 ) -> None:
     """Refuse a model whose attentions keep more in N x N tensors than there is memory.
 
-    The estimate is a lower bound for the largest batch of the first epoch: it has only what the attentions
-    keep for the gradients in N x N tensors, as measured on short sequences, on the device and with its
-    kernels. With a pair bias it has only the bias.
+    The estimate is a lower bound for the largest batch of the first epoch: it counts only the N x N tensors
+    that the attentions keep for the gradients, measured on short sequences on the same device. With a pair
+    bias it counts only the bias.
 
     Raises:
         MolsliceError: The tensors do not fit. The message says how much they need, and what to change.
@@ -44,18 +44,18 @@ def check_pair_memory(
         length, rows = length // 2, 2 * rows
     kept = 1 if getattr(config.model, "activation_checkpointing", False) else len(layers)
     scale = rows * length**2 * (1.0 if config.trainer.precision == "32" else 0.5)
+    measured = None
     if spec.pair_bias_mode != "none":
-        needed, without_dropout = scale * spec.num_heads * 4, None
+        needed = scale * spec.num_heads * 4
     else:
         measured = copy.deepcopy(layers[0]).to(device).train()
         needed = scale * kept * _bytes_per_pair(measured, length)
-        without_dropout = scale * kept * _bytes_per_pair(measured.eval(), length)
     if needed <= free:
         return
     advice = ["a smaller training.batch_size", "a larger training.accumulate"]
     if kept > 1:
         advice.append("model.activation_checkpointing: true")
-    if without_dropout is not None and without_dropout <= free:
+    if measured is not None and scale * kept * _bytes_per_pair(measured.eval(), length) <= free:
         advice.append("model.attention_dropout: 0, for which the device has a kernel without these tensors")
     raise MolsliceError(
         f"training needs at least {needed / GIB:,.1f} GiB for the N x N tensors of attention "
