@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from molslice.inference.maps import AttentionCall, AttentionMap, Kind, map_of, record_calls, sampled_rows
+from molslice.inference.maps import AttentionCall, AttentionMap, Kind, map_of, sampled_rows
 from molslice.studies.base import Findings, Request, Study
-from molslice.studies.models import TrainedModel, draw_rows, find_models, load_data
+from molslice.studies.models import TrainedModel, calls_of, draw_rows, find_models, load_data
 from molslice.studies.options import require
 from molslice.types import MolsliceError
 
@@ -81,8 +81,7 @@ class Correlation(Study):
             layers: list[LayerMap] = []
             for model in models:
                 request.tell(f"{kind} maps: {model.label}")
-                calls = record_calls(model.model, batch)
-                layers += _layers(model, calls[: len(calls) // 2] if dataset.spec.paired else calls, kind)
+                layers += _layers(model, calls_of(model.model, dataset, batch), kind)
             values = _correlations(layers)
             rows += _rows(kind, layers, values)
             agreement[kind] = _agreement(layers, values)

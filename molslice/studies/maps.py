@@ -28,7 +28,7 @@ from molslice.inference.maps import (
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import add_scale, draw_matrix, draw_molecule
-from molslice.studies.models import TrainedModel, draw_rows, find_models, load_other_data
+from molslice.studies.models import TrainedModel, calls_of, draw_rows, find_models, load_other_data
 from molslice.studies.networks import read_choice, seeded_encoder
 from molslice.studies.options import require
 from molslice.studies.patches import draw_image, embed_patches, open_image, whole_image
@@ -133,8 +133,7 @@ class Maps(Study):
         sampled: dict[str, str] = {}
         for trained in models:
             request.tell(trained.label)
-            calls = record_calls(trained.model, batch)
-            calls = calls[: len(calls) // 2] if dataset.spec.paired else calls
+            calls = calls_of(trained.model, dataset, batch)
             attention_map, mixed = self._map(calls, trained.label)
             rows += _rows(kind, trained, attention_map, mixed)
             if attention_map.rows is not None:

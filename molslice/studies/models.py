@@ -17,13 +17,15 @@ from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.folders.run import SUMMARY
 from molslice.inference.load import load_network
+from molslice.inference.maps import AttentionCall, record_calls
 from molslice.pretrained import pretrained_names
 from molslice.studies.base import Request
 from molslice.training.run import train
-from molslice.types import MolsliceError
+from molslice.types import Batch, MolsliceError
 
 __all__ = [
     "TrainedModel",
+    "calls_of",
     "draw_rows",
     "find_models",
     "load_data",
@@ -109,6 +111,12 @@ def load_other_data(request: Request) -> Dataset | None:
         names = ", ".join(dict.fromkeys(config.data.name for config in configs))
         raise MolsliceError(f"the runs were not all trained on the same data: {names}")
     return build_dataset(others[0].name, dict(others[0].options))
+
+
+def calls_of(model: nn.Module, dataset: Dataset, batch: Batch) -> list[AttentionCall]:
+    """Record the calls of a model's attentions by layer; of paired sequences, on the first."""
+    calls = record_calls(model, batch)
+    return calls[: len(calls) // 2] if dataset.spec.paired else calls
 
 
 def rows_of(dataset: Dataset) -> np.ndarray:

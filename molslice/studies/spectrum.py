@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.inference.maps import mixed_tokens, record_calls
+from molslice.inference.maps import mixed_tokens
 from molslice.studies.base import Findings, Request, Study
 from molslice.studies.drawing import line_style
-from molslice.studies.models import find_models, load_data, rows_of
+from molslice.studies.models import calls_of, find_models, load_data, rows_of
 from molslice.studies.options import require
 from molslice.types import MolsliceError
 
@@ -85,7 +85,7 @@ class Spectrum(Study):
         spectra: list[dict[str, Any]] = []
         for model in models:
             request.tell(model.label)
-            for layer, call in enumerate(record_calls(model.model, batch), start=1):
+            for layer, call in enumerate(calls_of(model.model, dataset, batch), start=1):
                 places = (call.tokens, mixed_tokens(call), call.output.tokens)
                 for place, tokens in zip(PLACES, places, strict=True):
                     if tokens is not None:
