@@ -47,7 +47,7 @@ from molslice.types import MolsliceError
 __all__ = ["fit"]
 
 MIN_FOLDS, MAX_FOLDS = 2, 20
-MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each fold adds its number
+MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each model adds its number, below MAX_FOLDS
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
 
 
@@ -202,9 +202,7 @@ def fit(
                     progress=tuned.move,
                 )
             for index, target_fit in enumerate(fitted):
-                held_out = by_member(
-                    networks.held_out[:, :, index], options.members, options.members ** len(folds)
-                )
+                held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
                 target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
         for index, target_fit in enumerate(fitted):
             target_fit.stack_learners(

@@ -64,10 +64,10 @@ def divide_into_folds(data: FitData, members: int, seed: int, *, by_scaffold: bo
 
 def _find_groups(data: FitData, by_scaffold: bool) -> list[list[int]]:
     """Return the training rows of each compound or scaffold."""
-    groups: dict[str, list[int]] = {}
-    for row in np.flatnonzero(~data.test):
-        name = data.scaffold_or_parent(int(row)) if by_scaffold else data.molecules.parents[row]
-        groups.setdefault(name, []).append(int(row))
+    numbers = data.number_groups(by_scaffold=by_scaffold)
+    groups: dict[int, list[int]] = {}
+    for row in np.flatnonzero(~data.test).tolist():
+        groups.setdefault(int(numbers[row]), []).append(row)
     return list(groups.values())
 
 

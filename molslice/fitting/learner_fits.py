@@ -90,7 +90,7 @@ class LearnerFits:
     quarter of the time that is left.
 
     Args:
-        found: The rows.
+        data: The rows.
         learned: Their targets as the learners predict them, float64 [n, T]; see `FitData.learned`.
         features: Their features.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
@@ -137,7 +137,7 @@ class LearnerFits:
         values, classes = self.learned[:, index], self.data.kind == "classification"
         rows = np.flatnonzero(~self.data.test & np.isfinite(values))
         folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.data.test)
-        num_folds, members = int(folds.max()) + 1, (int(folds.max()) + 1) ** len(folds)
+        num_folds = int(folds.max()) + 1
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
@@ -152,7 +152,7 @@ class LearnerFits:
                         indicator: average_unseen(numbers, folds) for indicator, numbers in indicators.items()
                     }
                 held_out = learner.predict(self.features[test]) if len(test) else np.empty((num_folds, 0))
-                fitted.add(name, unseen, by_member(held_out, num_folds, members))
+                fitted.add(name, unseen, by_member(held_out, num_folds, len(folds)))
             self._step()
         return fitted
 

@@ -127,9 +127,8 @@ def affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: floa
     wanted = count_epochs(rows * (members - 1) // members)
     if seconds == float("inf"):
         return wanted
-    epoch_seconds = (
-        EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)
-    )  # an epoch of all networks
+    # the time of an epoch of all networks
+    epoch_seconds = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)
     return max(0, min(wanted, int(seconds / max(epoch_seconds, 1e-9))))
 
 

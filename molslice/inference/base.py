@@ -119,16 +119,12 @@ class SmilesPredictor(ABC):
             MolsliceError: The model has no held-out rows, or too few for this probability, or no training
                 molecules.
         """
-        calibration = None if interval is None else self.find_calibration()
-        if calibration is not None:
-            assert interval is not None
-            calibration.check(interval)
-        return PredictionOptions(
-            interval,
-            calibration,
-            self.find_domain() if domain else None,
-            0 if calibration is None else calibration.dropout_passes,
-        )
+        if interval is None:
+            return PredictionOptions(domain=self.find_domain() if domain else None)
+        calibration = self.find_calibration()
+        calibration.check(interval)
+        known = self.find_domain() if domain else None
+        return PredictionOptions(interval, calibration, known, calibration.dropout_passes)
 
     def find_calibration(self) -> Calibration:
         """Read the held-out rows of the model.

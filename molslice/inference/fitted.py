@@ -231,7 +231,7 @@ class FittedPredictor(SmilesPredictor):
         for name, values in predicted.items():
             if len(values) not in (self.model.num_folds, self.model.num_folds * self.model.num_assignments):
                 raise MolsliceError(f"{name} of {self.name} has another number of folds")
-            averaged[name] = by_member(values, self.model.num_folds, self.num_members)
+            averaged[name] = by_member(values, self.model.num_folds, self.model.num_assignments)
         return averaged
 
     def _read(self, smiles: list[str]) -> MoleculeStore | None:

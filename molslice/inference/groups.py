@@ -9,7 +9,7 @@ from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 
-__all__ = ["MoleculeGroup", "find_groups", "group_by_scaffold", "group_by_size"]
+__all__ = ["MoleculeGroup", "find_groups", "group_by_size"]
 
 
 class MoleculeGroup(NamedTuple):
@@ -47,11 +47,12 @@ def find_groups(
     # the scaffold of a molecule outside of a sample would look new
     if domain is None or domain.is_sample or isinstance(dataset, ArraysOnly):
         return groups
-    from molslice.chem.scaffold import scaffolds  # needs rdkit
+    from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
     smiles = dataset.smiles()
     chosen, _ = choose_fragments([smiles[row] for row in rows], predictor.fragment)
-    return [*groups, *group_by_scaffold(scaffolds(chosen), scaffolds(domain.smiles))]
+    by_scaffold = scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))
+    return [*groups, *(MoleculeGroup("scaffold", name, rows) for name, rows in by_scaffold.items())]
 
 
 def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> list[MoleculeGroup]:
@@ -65,16 +66,3 @@ def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]
     places = np.searchsorted(firsts, sizes, side="right") - 1
     groups = [MoleculeGroup("size", name, places == place) for place, name in enumerate(names)]
     return [group for group in groups if group.rows.any()]
-
-
-def group_by_scaffold(scaffolds: Sequence[str], training: Sequence[str]) -> list[MoleculeGroup]:
-    """Group molecules by whether a training molecule has their scaffold.
-
-    Args:
-        scaffolds: Scaffold of each of n molecules; empty without rings.
-        training: Scaffolds of the training molecules.
-    """
-    from molslice.chem.scaffold import scaffold_groups  # needs rdkit
-
-    groups = scaffold_groups(scaffolds, training)
-    return [MoleculeGroup("scaffold", name, rows) for name, rows in groups.items()]

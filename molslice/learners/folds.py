@@ -37,14 +37,14 @@ def average_unseen(predicted: np.ndarray, folds: np.ndarray) -> np.ndarray:
     return np.take_along_axis(by_assignment, folds[:, None], axis=1).mean((0, 1))
 
 
-def by_member(predicted: np.ndarray, num_folds: int, num_members: int) -> np.ndarray:
+def by_member(predicted: np.ndarray, num_folds: int, num_assignments: int) -> np.ndarray:
     """Average the predictions of one model of each assignment.
 
     Args:
         predicted: Prediction by each model, float64 [A K, ...]. If there are fewer assignments than the
-            members have, these models are of the first one.
+            members have, these models are of the first ones.
         num_folds: Number K of folds.
-        num_members: Number of members.
+        num_assignments: Number A of assignments of the members.
 
     Returns:
         Prediction by each member, float64 [members, ...], the fold of the last assignment changing fastest.
@@ -53,7 +53,7 @@ def by_member(predicted: np.ndarray, num_folds: int, num_members: int) -> np.nda
     total = assignments[0]
     for predictions in assignments[1:]:
         total = np.concatenate([first + predictions for first in total])
-    return np.repeat(total / len(assignments), num_members // len(total), axis=0)
+    return np.repeat(total / len(assignments), num_folds ** (num_assignments - len(assignments)), axis=0)
 
 
 def member_numbers(folds: np.ndarray, num_folds: int) -> np.ndarray:

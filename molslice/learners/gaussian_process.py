@@ -86,15 +86,14 @@ class GaussianProcess(Learner):
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each model; see `Learner.fit`."""
         # the classes 0 and 1 are regressed
-        parts = [block for block in (features.descriptors, features.embedding) if block is not None]
-        scores = tuple(NormalScores.of(block) for block in parts)
+        scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
         everything = _scored(features, scores)
         scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(values, draw, classes=classes)
         rows, values, held_out = everything[pool], values[pool], masks[:, pool]
-        kernels = np.empty((1 + len(parts) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
+        kernels = np.empty((1 + len(scores) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
         coefficients = np.zeros((len(kernels), len(values), len(masks)))
@@ -137,7 +136,7 @@ class GaussianProcess(Learner):
             MolsliceError: The process was fitted on other features.
         """
         expected = [array.quantiles.shape[1] for array in self.scores]
-        given = [array.shape[1] for array in (features.descriptors, features.embedding) if array is not None]
+        given = [array.shape[1] for array in _scored_parts(features)]
         if given != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
             raise MolsliceError(f"the Gaussian process takes {expected} features, got {given}")
         return _scored(features, self.scores)

@@ -110,9 +110,8 @@ def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Te
     factor = torch.linalg.cholesky(covariance)
     solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
     value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + PRIOR * (logs**2).sum()
-    slope = (
-        torch.cholesky_inverse(factor) - solved[:, None] * solved
-    )  # twice the derivative by the covariance
+    # twice the derivative with respect to the covariance
+    slope = torch.cholesky_inverse(factor) - solved[:, None] * solved
     slopes = torch.cat([kernels.flatten(1) @ slope.flatten(), slope.diagonal().sum()[None]])
     return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
+from molslice.inference.groups import group_by_size
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
@@ -56,9 +57,8 @@ def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: b
 def by_size(measured: Measured) -> Groups:
     """Group the molecules of the judged split by their number of heavy atoms."""
     sizes = np.asarray(measured.dataset.store.num_atoms)[measured.judged.rows]
-    place = np.searchsorted(SIZES, sizes, side="right") - 1
     names = [f"{a} to {b - 1}" for a, b in zip(SIZES, SIZES[1:], strict=False)] + [f"{SIZES[-1]} or more"]
-    return {name: place == index for index, name in enumerate(names)}
+    return {group.name: group.rows for group in group_by_size(sizes, SIZES, names)}
 
 
 def by_element(measured: Measured) -> Groups:

@@ -82,16 +82,16 @@ def test_models_members_and_rows_are_numbered_alike():
     expected = [[0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1]]
     np.testing.assert_array_equal(seen, expected)
     predicted = np.arange(16.0).reshape(4, 4)
-    members = by_member(predicted, 2, 4)
+    members = by_member(predicted, 2, 2)
     pairs = [(0, 2), (0, 3), (1, 2), (1, 3)]
     np.testing.assert_array_equal(members, [predicted[[*pair]].mean(0) for pair in pairs])
     numbers = member_numbers(folds, 2)
     np.testing.assert_array_equal(members[numbers, np.arange(4)], average_unseen(predicted, folds))
     np.testing.assert_array_equal(members.mean(0), predicted.mean(0))
     networks = np.array([[1.0], [2.0]])  # of the first assignment only
-    np.testing.assert_array_equal(by_member(networks, 2, 4)[:, 0], [1, 1, 2, 2])
-    np.testing.assert_array_equal(by_member(networks, 2, 2), networks)
-    assert by_member(np.empty((4, 0)), 2, 4).shape == (4, 0)
+    np.testing.assert_array_equal(by_member(networks, 2, 2)[:, 0], [1, 1, 2, 2])
+    np.testing.assert_array_equal(by_member(networks, 2, 1), networks)
+    assert by_member(np.empty((4, 0)), 2, 2).shape == (4, 0)
 
 
 @pytest.mark.parametrize("name", LEARNERS.names())
