@@ -3,8 +3,8 @@
 `training_speed.py` starts this program in a separate environment, so it does not import molslice. All
 settings are chemprop's defaults: three message-passing steps of width 300, mean aggregation, one hidden layer
 of 300, batch size 64. The first answer states the processor seconds of the start of Python with all imports
-and of reading the molecules, each further answer the seconds of an epoch inside Lightning's loop, without
-validation.
+and of reading the molecules, each further answer gives the seconds of an epoch inside Lightning's loop,
+without validation.
 """
 
 import argparse

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from record import make_parser, record
+from record import make_parser, record, spread
 
 from molslice.fitting import folds as fit_folds
 from molslice.fitting.fit import fit
@@ -86,7 +86,7 @@ def measure(entry: str, divisions: int, options: argparse.Namespace) -> dict[str
         "set": Path(entry.rpartition(":")[0]).name.split(".")[0],
         "divisions": divisions,
         "metric": "roc_auc" if classes else "mae",
-        "score": {"mean": statistics.mean(errors), "sd": statistics.stdev(errors)},
+        "score": spread(errors),
         "difference_of_two_seeds": {
             "mean": float(np.mean(differences)),
             "largest": float(np.mean([one.max() for one in differences])),
@@ -113,6 +113,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--new", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(argv)
+    if options.seeds < 2:
+        parser.error("--seeds: at least 2, because pairs of seeds are compared")
     rows = []
     for entry in options.entries:
         for divisions in (1, 2):

@@ -270,8 +270,8 @@ def preparation() -> str:
             "processes": "{workers}",
             "rows/s": "{rows_per_second:,.0f}",
             "main process (µs per row)": "{parent_microseconds:.0f}",
-            "workers (µs per row)": lambda row: f"{row['worker_microseconds'] or math.nan:.0f}".replace(
-                "nan", ""
+            "workers (µs per row)": lambda row: (
+                f"{worker:.0f}" if (worker := row["worker_microseconds"]) else ""
             ),
         },
     )

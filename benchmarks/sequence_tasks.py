@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from record import record, spread
+from record import ROOT, make_parser, record, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.config.entries import folder_name, parse_entries
@@ -33,7 +33,6 @@ from molslice.data import build_dataset
 from molslice.tasks.metrics import format_metric
 from molslice.training.run import train
 
-ROOT = Path(__file__).resolve().parents[1]
 FOUR = "softmax,slice_sort,flow,singular"
 SLICES = "softmax,slice_sort,slice_sort:order=interleave,flow,singular"
 CONTROLS = f"{SLICES},slice_sort:order=shuffle,identity"
@@ -309,9 +308,7 @@ def agreement(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     """Train all runs of the chosen experiments, and record each experiment."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with one subfolder per data set")
     parser.add_argument("--only", default="CPU", help="experiments separated by commas, or CPU, or GPU")
     parser.add_argument("--accelerator", default="cpu", choices=("cpu", "gpu"))
@@ -322,7 +319,6 @@ def main() -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override for all experiments"
     )
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "sequence_tasks")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     overrides = [tuple(item.split("=", 1)) for item in options.set]
     names = options.only.split(",")

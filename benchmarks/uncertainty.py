@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from record import RESULTS, ROOT, make_parser, record
+from record import ROOT, make_parser, record
 
 from molslice.data import build_dataset
 from molslice.fitting import learner_fits as fit_learners
@@ -23,7 +23,6 @@ from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.inference.uncertainty import evaluate_uncertainty
 
-RESULTS = RESULTS
 QM9_ROWS = 5_000
 SETS = {
     "ESOL": ("moleculenet/esol.csv.gz", "measured log solubility in mols per litre", "log(mol/l)", None),

@@ -28,7 +28,7 @@ def calls(words: list[str]) -> list[list[str]]:
         parser.error("give --version or --config")
     if "--resume" in others:
         if args.download:
-            parser.error("--download goes with a new run; a run that is resumed has its data")
+            parser.error("--download: not with --resume, because a run that is resumed has its data")
         return [["train", *([] if args.config is None else ["--config", args.config]), *others]]
     config = args.config or str(CONFIGS / f"pcqm4m_{args.version or 'v2'}.yaml")
     settings = [

@@ -21,6 +21,7 @@ __all__ = [
     "escaped",
     "open_streams",
     "refusal_lines",
+    "say_refusals",
     "say",
     "say_failed_rows",
     "say_treated_rows",
@@ -201,6 +202,12 @@ def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
     return [escaped(line) for line in lines]
 
 
+def say_refusals(refusals: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
+    """Write which rows failed and why."""
+    for line in () if quiet else refusal_lines(refusals):
+        say(line)
+
+
 def say_failed_rows(report: "TableReport", output: object, missing: str, *, quiet: bool) -> bool:
     """Write which rows of a table failed.
 
@@ -213,8 +220,7 @@ def say_failed_rows(report: "TableReport", output: object, missing: str, *, quie
     Returns:
         Whether all rows failed, which is an error.
     """
-    for line in refusal_lines(report.refusals) if not quiet else ():
-        say(line)
+    say_refusals(report.refusals, quiet=quiet)
     if report.rows and report.failed == report.rows:
         where = "" if str(output) == "-" else f"; {output} has no {missing}s"
         say(f"error: {report.describe_failure()}{where}")

@@ -21,7 +21,7 @@ from molslice.cli.arguments import (
     load_chosen_model,
     positive,
 )
-from molslice.cli.console import refusal_lines, say, say_trained, text_table, write, write_json
+from molslice.cli.console import say, say_refusals, say_trained, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data.base import Dataset
@@ -124,8 +124,7 @@ def _evaluate(args: argparse.Namespace) -> int:
             write(f"\n{uncertainty_text(result['uncertainty'])}")
             for file in files if not args.quiet else ():
                 say(f"written: {file}")
-        for line in refusal_lines(result.get("refusals", [])) if not args.quiet else ():
-            say(line)
+        say_refusals(result.get("refusals", []), quiet=args.quiet)
     say_trained(trained, quiet=args.quiet)
     return 0
 

@@ -25,7 +25,7 @@ from molslice.cli.arguments import (
     load_chosen_model,
     positive,
 )
-from molslice.cli.console import refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import say, say_refusals, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
@@ -133,8 +133,7 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     elif texts and args.out is None:
         write("\n\n".join(texts))
     if texts:
-        for line in refusal_lines(refusals.report()) if not args.quiet else ():
-            say(line)
+        say_refusals(refusals.report(), quiet=args.quiet)
         if args.out is not None and not args.quiet:
             say(f"written: {args.out}")
     return 0 if texts else 1
@@ -183,8 +182,7 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
         names = ("rows", "failed", "not_converged", "refusals")
         counts = {name: getattr(report, name) for name in names}
         write_json({"model": explainer.model, "output": args.out, **counts})
-    for line in refusal_lines(report.refusals) if not args.quiet else ():
-        say(line)
+    say_refusals(report.refusals, quiet=args.quiet)
     if report.rows and report.failed == report.rows:
         say(f"error: none of the {report.rows} molecules can be explained; {report.first_failure}")
         return 1

@@ -21,7 +21,7 @@ from molslice.cli.arguments import (
     whole_number,
     worker_count,
 )
-from molslice.cli.console import refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import say, say_refusals, text_table, write, write_json
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -152,8 +152,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         for text in about["findings"]:
             say(text)
-        for line in refusal_lines(about["refusals"]):
-            say(line)
+        say_refusals(about["refusals"], quiet=False)
         for what in about["left_out"]:
             say(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))

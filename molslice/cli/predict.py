@@ -21,9 +21,9 @@ from molslice.cli.arguments import (
     share,
 )
 from molslice.cli.console import (
-    refusal_lines,
     say,
     say_failed_rows,
+    say_refusals,
     say_trained,
     say_treated_rows,
     text_table,
@@ -152,8 +152,7 @@ def _predict_listed(
         write_json({**listed, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions, options))
-    for line in refusal_lines(refusals.report()) if not args.quiet else ():
-        say(line)
+    say_refusals(refusals.report(), quiet=args.quiet)
     if all(reason is not None for reason in predictions.errors):
         say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from molslice.cli.arguments import file_path, positive, positive_number
-from molslice.cli.console import say, write, write_json
+from molslice.cli.console import say, teller, write, write_json
 
-__all__ = ["add_molecules", "add_rounds", "report", "teller"]
+__all__ = ["add_molecules", "add_rounds", "report"]
 
 
 def add_molecules(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +45,6 @@ def add_rounds(parser: argparse.ArgumentParser, seconds: float, *, steps: bool) 
         metavar="S",
         help=f"timed seconds (default: {seconds:g})",
     )
-
-
-def teller(args: argparse.Namespace) -> Callable[[str], None]:
-    """Return a function that writes a message to standard error, unless `--quiet` is given."""
-    return (lambda message: None) if args.quiet else say
 
 
 def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], str]) -> int:  # noqa: ANN401

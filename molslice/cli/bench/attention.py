@@ -11,7 +11,8 @@ import argparse
 from typing import Any
 
 from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive, positive_number
-from molslice.cli.bench.arguments import add_rounds, report, teller
+from molslice.cli.bench.arguments import add_rounds, report
+from molslice.cli.console import teller
 
 SUMMARY = "speed and memory of attentions on sequences of any length"
 EXAMPLE = """\

@@ -11,7 +11,8 @@ stopped.
 import argparse
 
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, add_rounds, report, teller
+from molslice.cli.bench.arguments import add_molecules, add_rounds, report
+from molslice.cli.console import teller
 
 SUMMARY = "speed and memory of data loading without a model"
 EXAMPLE = """\

@@ -16,7 +16,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import add_json, add_quiet, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, add_rounds, report, teller
+from molslice.cli.bench.arguments import add_molecules, add_rounds, report
+from molslice.cli.console import teller
 
 if TYPE_CHECKING:
     from molslice.bench.molecules import Molecules
