@@ -94,12 +94,11 @@ def _vocabulary(
 
 def atom_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
     """Return one row for each atom, with one text for each of `ATOM_FEATURES`."""
-    periodic = Chem.GetPeriodicTable()
 
     def name(code: np.ndarray) -> tuple[str, ...]:
         element, chirality, degree, charge, hydrogens, radicals, hybridization, aromatic, ring = code.tolist()
         return (
-            periodic.GetElementSymbol(ELEMENTS[element]) if element in ELEMENTS else "*",
+            _symbol(element),
             name_of(("", *CHIRALITIES[1:]), chirality, OTHER).removeprefix("CHI_").lower(),
             _counted(degree, 2),
             f"{CHARGES[charge]:+d}".replace("+0", "0") if charge in CHARGES else OTHER,
@@ -142,9 +141,11 @@ def element_symbols(smiles: str, *, as_written: bool = False) -> tuple[str, ...]
 
 def contained_elements(molecule: MoleculeArrays) -> list[str]:
     """Return the symbols of the elements of a molecule, each once, by atomic number; `*` for a wildcard."""
-    periodic = Chem.GetPeriodicTable()
-    codes = np.unique(molecule.atoms[:, 0]).tolist()
-    return [periodic.GetElementSymbol(ELEMENTS[code]) if code in ELEMENTS else "*" for code in codes]
+    return [_symbol(code) for code in np.unique(molecule.atoms[:, 0]).tolist()]
+
+
+def _symbol(code: int) -> str:
+    return Chem.GetPeriodicTable().GetElementSymbol(ELEMENTS[code]) if code in ELEMENTS else "*"
 
 
 def _counted(code: int, feature: int) -> str:

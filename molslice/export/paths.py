@@ -2,7 +2,7 @@
 
 `molslice.ops.paths` sorts the pairs of atoms by distance, so the shapes of its tensors depend on the bonds.
 Here all tensors have the shape of all pairs, and the only loop has one turn for each atom. Distances and
-paths equal the paths of `molslice.ops.paths`.
+paths are the same as in `molslice.ops.paths`.
 """
 
 from typing import NamedTuple

@@ -168,7 +168,7 @@ def is_taken(path: Path) -> bool:
 def no_empty_folders(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a folder and its parents after a failure, if the block has made them and they are empty."""
     folder = Path(os.path.realpath(path))
-    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    missing = [parent for parent in (folder, *folder.parents) if not os.path.exists(parent)]
     try:
         yield
     except BaseException:

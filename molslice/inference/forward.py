@@ -1,9 +1,9 @@
 """The precision of inference: float32, independent of the caller's settings and of the training.
 
 Validation during training, `evaluate`, `predict`, `rollout` and `generate` all use `float32_inference`. The
-numbers in `summary.json` therefore equal `molslice evaluate`, also after training in bf16 or float16,
-which affects only the training steps. In float32 the other rows of a batch change a prediction by rounding
-errors only (in bf16 by about 1e-2), and predictions on CPU and GPU agree.
+numbers in `summary.json` are therefore what `molslice evaluate` prints, also after training in bf16 or
+float16, which affects only the training steps. In float32 the other rows of a batch change a prediction by
+rounding errors only (in bf16 by about 1e-2), and predictions on CPU and GPU agree.
 """
 
 from collections.abc import Iterator

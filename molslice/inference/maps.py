@@ -10,7 +10,7 @@ exact: For attentions that are linear in their values, the matrix M with M V = t
 influence: For any attention, |d out_i / d tokens_j|, the Frobenius norm of that block of the Jacobian; one
   map for all heads. Unlike an exact map it includes the dependence of the weights on token j.
 
-Both can be limited to some rows, whose time and memory grow with the number of rows and not with N^2.
+Both can be computed for some rows only, without the memory of the whole map.
 """
 
 from collections.abc import Iterator, Mapping

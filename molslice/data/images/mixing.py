@@ -11,8 +11,8 @@ def mix_images(images: np.ndarray, generator: np.random.Generator) -> tuple[np.n
     """Mix image k of B with image B - 1 - k, all in the same way.
 
     Mixup is the mean of both images with weights 1 - s and s, rounded. CutMix replaces a rectangle by the
-    rectangle of the other image. Its center is uniform in the image, its sides are sqrt(s) of the image's
-    before it is cut off at the border, and its share in the area is then s.
+    rectangle of the other image. Its center is uniform in the image, and its sides are sqrt(u) of the
+    image's sides, u drawn from Beta(1, 1). It is clipped at the border, and s is its share of the area.
 
     Args:
         images: uint8 [B, height, width, colors].
@@ -21,8 +21,9 @@ def mix_images(images: np.ndarray, generator: np.random.Generator) -> tuple[np.n
     Returns:
         The mixed images, and the share s of the other image.
 
-    Source: Mixup, Zhang et al. 2018, arXiv 1710.09412; CutMix, Yun et al. 2019, arXiv 1905.04899; one of both
-    in each batch, DeiT (Touvron et al. 2021, arXiv 2012.12877, table 9). The partners are chosen as in timm.
+    Source: Mixup, Zhang et al. 2018, arXiv 1710.09412; CutMix, Yun et al. 2019, arXiv 1905.04899; one of the
+    two for each batch, DeiT (Touvron et al. 2021, arXiv 2012.12877, table 9). The partners are chosen as in
+    timm.
     """
     others = images[::-1]
     if generator.random() >= CUT:

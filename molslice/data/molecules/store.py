@@ -161,7 +161,7 @@ class MoleculeStore:
         Args:
             molecules: Arrays of each row, or a string with the reason why the row has no molecule.
             targets: float32 [rows, T]; None if all are missing.
-            target_names: As in `write`, and the units and the source too.
+            target_names: Names of the targets.
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
 

@@ -18,21 +18,11 @@ class Mimic3(TextTable):
 
     Each has the column `TEXT`, the note of an admission, and the column `ICD9_CODE`, the codes of its
     diagnoses separated by semicolons. The most frequent codes of all files are binary targets.
+    `TextDataset` describes the other options.
 
     Args:
         root: Folder of the data.
         max_labels: Number of codes.
-        tokens: See `TextDataset`.
-        vocabulary_size: See `TextDataset`.
-        max_tokens: See `TextDataset`.
-        lower: See `TextDataset`.
-        valid_fraction: See `TextDataset`.
-        test_fraction: See `TextDataset`.
-        seed: See `TextDataset`.
-        folds: See `TextDataset`.
-        fold: See `TextDataset`.
-        fold_over: See `TextDataset`.
-        cache_dir: See `TextDataset`.
 
     Raises:
         MolsliceError: An option or a file is invalid. The message names file, row, column and value.

@@ -58,8 +58,8 @@ class Wikitext(Dataset):
             tokens of the training text; all others are `<unk>`. By default all tokens. If the text has
             fewer, the last rows are unused.
         length: Number of tokens of a window.
-        context: Number of tokens of its window that precede each predicted token of valid and test at least,
-            except in the first window of a text. Evaluation takes length / (length - context) as long.
+        context: Minimum number of tokens before each predicted token of valid and test, except in the first
+            window of a text. Evaluation takes length / (length - context) as long.
         version: Version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
         cache_dir: Folder for the token ids; by default the user's cache.
 

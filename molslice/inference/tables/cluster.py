@@ -59,7 +59,7 @@ class RayEngine:
     ) -> Generator[Computed, None, None]:
         """Predict the chunks of a table; with a delimiter, this is an `Engine` of `predict_table`.
 
-        The chunks equal the chunks of one process, so the numbers are the same to the last digit.
+        The table is split into the same chunks as in one process, so the numbers agree to the last digit.
 
         Args:
             delimiter: As in `open_molecules`.
