@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from molslice.chem.rdkit_mol import is_rdkit_mol
-from molslice.data.molecules.tables import find_smiles_column
+from molslice.data.molecules.smiles_column import find_smiles_column
 from molslice.files.tables import Row, Table, Unreadable
 from molslice.types import MolsliceError
 

@@ -8,6 +8,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     refusals: Counts of failed rows by reason, with examples.
     report: Counts of what was prepared.
     tables: Reads files of molecules in any format.
+    smiles_column: Finds the column of SMILES.
     side_columns: Finds columns with the relations or units of the targets.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
     joined: Several stores that are read as one.

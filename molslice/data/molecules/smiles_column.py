@@ -1,0 +1,113 @@
+"""The column of SMILES of a table, found by its name or its cells."""
+
+import re
+from collections.abc import Sequence
+
+from molslice.files.tables import Table, trimmed
+from molslice.types import MolsliceError
+
+__all__ = ["CONVERSIONS", "SMILES_NAMES", "find_smiles_column", "other_notation"]
+
+SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
+VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
+PROBED_ROWS = 50
+SHOWN_NAMES = 8  # of columns, in messages
+PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
+VAGUE_SHARE = 0.5  # the same in a column of a vague name
+NOTATIONS = {
+    "InChI": re.compile(r"(InChI|AuxInfo)="),
+    "InChIKey": re.compile(r"(InChIKey=)?[A-Z]{14}-[A-Z]{10}-[A-Z]$"),
+}
+CONVERSIONS = {
+    "InChI": "Convert it, for instance with RDKit: Chem.MolToSmiles(Chem.MolFromInchi(text))",
+    "InChIKey": "It does not contain the molecule: look up the SMILES in the source of the table",
+}
+
+
+def find_smiles_column(table: Table, *, alone: bool = False) -> str:
+    """Find the column of SMILES by its name, or else by the first cells of all columns.
+
+    It is the first column if there are no rows.
+
+    Args:
+        table: The table.
+        alone: Whether the only column of a table contains the SMILES, whatever its name and cells.
+
+    Raises:
+        MolsliceError: No column or several columns could be it.
+    """
+    if (named := _find_name(table, SMILES_NAMES)) is not None:
+        return named
+    vague = _find_name(table, VAGUE_NAMES)
+    rows = [row.cells for row in table.peek(PROBED_ROWS) if row.error is None]
+    if vague is not None and _are_smiles([cells[table.find(vague)] for cells in rows], VAGUE_SHARE):
+        return vague
+    likely = [
+        name
+        for place, name in enumerate(table.names)
+        if trimmed(name) and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
+    ]
+    if vague is not None and not likely:
+        return vague  # its rows are refused one by one
+    headless = next((name for name in likely or table.names if _is_smiles(name)), None)
+    if headless is not None:
+        raise MolsliceError(
+            f"{table.path}: the first line contains the SMILES {headless!r} instead of column names. Add "
+            "column names" + (", or name the file .smi if each line is a SMILES and a name" * (not alone))
+        )
+    if (alone and len(table.names) == 1) or not table.peek(1):
+        return table.names[0]
+    if len(likely) == 1:
+        return likely[0]
+    advice = "Give the column alone" if alone else "Name it: --smiles-column, or --data.smiles-column"
+    if likely:
+        reason = f"several could be it ({', '.join(likely)})"
+    else:
+        listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
+        reason = f"no column contains SMILES (columns: {listed})"
+        for place, name in enumerate(table.names):
+            if (other := other_notation([cells[place] for cells in rows])) is not None:
+                advice = CONVERSIONS[other]
+                raise MolsliceError(
+                    f"{table.path}: no column contains SMILES; {name!r} contains {other}. {advice}"
+                )
+        advice += "" if alone else "; or check the line of the column names, and the delimiter"
+    raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
+
+
+def other_notation(cells: Sequence[str]) -> str | None:
+    """Return the notation of molecules that all cells with a text have, if it is not SMILES."""
+    texts = [text for cell in cells if (text := trimmed(cell))]
+    return next((name for name, form in NOTATIONS.items() if texts and all(map(form.match, texts))), None)
+
+
+def _find_name(table: Table, known: Sequence[str]) -> str | None:
+    """Return the column with the first of some names that a table has; None if it has none of them.
+
+    Raises:
+        MolsliceError: Several columns have exactly this name.
+    """
+    for wanted in known:
+        matches = [name for name in table.names if trimmed(name).lower() == wanted]
+        if len(matches) == 1:
+            return matches[0]
+        if len(set(matches)) == 1:
+            table.find(wanted)  # refuses the repeated name
+    return None
+
+
+def _are_smiles(cells: Sequence[str], share: float = PROBED_SHARE) -> bool:
+    return bool(cells) and sum(map(_is_smiles, cells)) >= share * len(cells)
+
+
+def _is_smiles(cell: str) -> bool:
+    from molslice.chem.smiles import ChemError, parse_smiles  # needs rdkit
+
+    text = trimmed(cell)
+    if len(text) < 2 or text.isdecimal():
+        return False
+    try:
+        parse_smiles(text)
+    except ChemError:
+        return False
+    return True
