@@ -866,7 +866,8 @@ def ablations() -> str:
     tables = []
     for title, file, name in ABLATIONS:
         if is_recorded(file):
-            entries, unit = load(file)["entries"], UNITS[name]
+            entries = sorted(load(file)["entries"], key=lambda entry: numbers_apart(entry["label"]))
+            unit = UNITS[name]
             columns = {
                 "": "`{label}`",
                 "parameters": "{parameters:,}",
@@ -876,6 +877,11 @@ def ablations() -> str:
                 f"{title} (`{file}.json`, {entries[0]['seeds']} seeds):\n\n{grid(entries, columns)}"
             )
     return "\n\n".join(tables)
+
+
+def numbers_apart(label: str) -> list[str | int]:
+    """Return the numbers and the other parts of a label, so that a sort puts rank=2 before rank=16."""
+    return [int(text) if text.isdigit() else text for text in re.split(r"(\d+)", label)]
 
 
 def paper_tables() -> list[dict[str, Any]]:
