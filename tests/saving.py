@@ -22,7 +22,7 @@ from molslice.inference.forward import float32_inference
 from molslice.learners import extra_trees
 from molslice.model import build_model
 from molslice.tasks.targets import TargetInfo
-from molslice.training import budget
+from molslice.training import duration
 from molslice.training.ensemble import train_ensemble
 from molslice.types import DataSpec, EpisodeBatch, SequenceBatch
 
@@ -159,7 +159,7 @@ def save_trained(root, long, short):
     train(config_from_mapping(gaussian), root / "gaussian", quiet=True)
     for folder in (*root.rglob(CHECKPOINTS), *root.rglob(TENSORBOARD)):
         shutil.rmtree(folder)
-    extra_trees.NUM_TREES, budget.MIN_EPOCHS, budget.MAX_EPOCHS = 2, 1, 1
+    extra_trees.NUM_TREES, duration.MIN_EPOCHS, duration.MAX_EPOCHS = 2, 1, 1
     fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, quiet=True)
     fit(short, "wide", root / "fit_encoder", members=2, encoder=root / "trained", quiet=True)
     fit(short, "dose", root / "fit_log", units="mg", members=2, encoder=None, quiet=True)

@@ -206,7 +206,7 @@ def test_a_failed_job_does_not_stop_the_others(program, data, tmp_path, capsys):
 
 def test_an_encoder_is_used_frozen_and_tuned(program, data, tmp_path, monkeypatch):
     for bound in ("MIN_EPOCHS", "MAX_EPOCHS"):
-        monkeypatch.setattr(f"molslice.training.budget.{bound}", 1)
+        monkeypatch.setattr(f"molslice.training.duration.{bound}", 1)
     runs = tmp_path / "runs"
     more = ["--members", "frozen,tuned,fit", "--sets", "tdc_ld50_zhu", "--encoder", str(SAVED_MODEL)]
     program.main(arguments(data, runs, *more))

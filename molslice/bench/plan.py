@@ -13,7 +13,7 @@ from molslice.bench.rounds import GIGA, Task
 from molslice.bench.worker import DTYPES, AttentionJob, Dtype
 from molslice.config import RunConfig
 from molslice.config.entries import WrittenEntry, describe_data, split_entries
-from molslice.files.memory import available_bytes
+from molslice.files.process_memory import available_bytes
 from molslice.model.base import OneEncoderSpec
 from molslice.registry import near_names
 from molslice.types import AttentionSpec, MolsliceError

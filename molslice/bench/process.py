@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from molslice.bench.job import Job
-from molslice.files.memory import resident_bytes
+from molslice.files.process_memory import resident_bytes
 from molslice.files.processes import child_program
 
 __all__ = ["run_job"]

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.attention import Attention
 from molslice.bench.job import Job, Numbers, answer_request, outcome_of
-from molslice.files.memory import limited_growth, peak_bytes, resident_bytes, restart_peak
+from molslice.files.process_memory import limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.model import AttentionChoice
 from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch

@@ -19,7 +19,7 @@ Modules:
     naming: Names of the codes in the arrays.
     drawing: Drawings of molecules as files.
     coloring: Drawings whose atoms are colored by numbers.
-    depict: Positions of atoms in a drawing.
+    layout: Positions of atoms in a drawing.
     saturated: The saturated hydrocarbon with the skeleton of a molecule.
 
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import

@@ -6,7 +6,7 @@ from rdkit import Chem
 from rdkit.Chem import Draw  # noqa: F401 - registers the types of drawing options
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from molslice.chem.depict import skeleton
+from molslice.chem.layout import skeleton
 from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays, MolsliceError

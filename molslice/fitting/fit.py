@@ -38,7 +38,7 @@ from molslice.folders.fitted import FINE_TUNED, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
-from molslice.learners.folds import by_member
+from molslice.learners.fold_averages import by_member
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.tasks.targets import Kind, TargetInfo

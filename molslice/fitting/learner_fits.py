@@ -12,7 +12,7 @@ from molslice.folders.fitted import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.boosting import splittable_columns
 from molslice.learners.extra_trees import LARGEST
-from molslice.learners.folds import average_unseen, by_member
+from molslice.learners.fold_averages import average_unseen, by_member
 from molslice.learners.stacking import Stack
 from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings

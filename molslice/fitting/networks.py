@@ -20,7 +20,7 @@ from molslice.folders.run import read_run, write_model
 from molslice.inference.fitted import network_scores
 from molslice.inference.load import Predictor
 from molslice.tasks.targets import TargetInfo
-from molslice.training.budget import count_epochs
+from molslice.training.duration import count_epochs
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 from molslice.types import MolsliceError

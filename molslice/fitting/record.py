@@ -21,7 +21,7 @@ from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
-from molslice.learners.folds import member_numbers
+from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
 from molslice.tasks.targets import TargetInfo
 from molslice.uncertainty.calibration import Calibration, HeldOut

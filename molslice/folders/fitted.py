@@ -92,7 +92,7 @@ class FittedModel:
 
     @property
     def num_members(self) -> int:
-        """Number K^A of members that are averaged; see `molslice.learners.folds`."""
+        """Number K^A of members that are averaged; see `molslice.learners.fold_averages`."""
         return self.num_folds**self.num_assignments
 
     @property

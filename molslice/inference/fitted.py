@@ -32,7 +32,7 @@ from molslice.inference.network import Predictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
-from molslice.learners.folds import by_member
+from molslice.learners.fold_averages import by_member
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
@@ -178,7 +178,7 @@ class FittedPredictor(SmilesPredictor):
     def member_predictions(
         self, molecules: DescribedMolecules, *, needs_spread: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Predict molecules without errors with the stack of each member; see `molslice.learners.folds`.
+        """Predict molecules without errors with the stack of each member (`molslice.learners.fold_averages`).
 
         Args:
             molecules: The molecules.

@@ -14,7 +14,7 @@ __all__ = ["Learner"]
 class Learner(ABC):
     """A model of one target, fitted once for each fold with the rows of that fold left out.
 
-    The rows may be divided into folds more than once; see `molslice.learners.folds`. A learner is
+    The rows may be divided into folds more than once; see `molslice.learners.fold_averages`. A learner is
     deterministic: the same rows, folds and seed give the same arrays.
 
     Attributes:

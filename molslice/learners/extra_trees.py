@@ -6,7 +6,7 @@ import numpy as np
 
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
-from molslice.learners.folds import left_out
+from molslice.learners.fold_averages import left_out
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from molslice.learners.base import Learner
 from molslice.learners.features import Features, NormalScores
-from molslice.learners.folds import average_unseen, left_out
+from molslice.learners.fold_averages import average_unseen, left_out
 from molslice.learners.kernels import (
     fit_weights,
     min_max_kernel,

@@ -10,7 +10,7 @@ import numpy as np
 
 from molslice.learners.base import Learner
 from molslice.learners.features import Features
-from molslice.learners.folds import average_unseen
+from molslice.learners.fold_averages import average_unseen
 from molslice.types import MolsliceError
 
 __all__ = ["TreeLearner", "Trees", "hidden_warnings"]

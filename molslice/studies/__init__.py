@@ -8,7 +8,7 @@ Shared modules:
     networks: untrained encoders.
     models: trained models, found or trained for a short time.
     patches: images as tokens.
-    drawing: molecules and matrices in a figure.
+    figures: molecules and matrices in a figure.
 
 Imports: everything below `molslice.cli`. A study that needs chemistry uses `molslice.chem`.
 To add one: write `my_study.py` with a class `MyStudy(Study)`: a `summary`, keyword-only options with defaults

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from molslice.chem.depict import Depiction, depict
 from molslice.chem.featurize import molecule_arrays
+from molslice.chem.layout import Depiction, depict
 from molslice.data.base import Dataset
 from molslice.data.images.base import ImageDataset
 from molslice.data.molecules.collate import collate
@@ -27,7 +27,7 @@ from molslice.inference.maps import (
 )
 from molslice.model.graphormer import Graphormer
 from molslice.studies.base import Findings, Request, Study
-from molslice.studies.drawing import add_scale, draw_matrix, draw_molecule
+from molslice.studies.figures import add_scale, draw_matrix, draw_molecule
 from molslice.studies.models import TrainedModel, calls_of, draw_rows, find_models, load_other_data
 from molslice.studies.networks import read_choice, seeded_encoder
 from molslice.studies.options import require

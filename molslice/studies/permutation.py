@@ -18,7 +18,7 @@ from molslice.model.encoder import Encoder
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.paths import bond_path_levels
 from molslice.studies.base import Findings, Request, Study
-from molslice.studies.drawing import line_style
+from molslice.studies.figures import line_style
 from molslice.studies.models import draw_rows, find_models, load_data
 from molslice.studies.networks import read_choice, registered_entries, seeded_encoder
 from molslice.studies.options import require

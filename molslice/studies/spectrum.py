@@ -12,7 +12,7 @@ from torch import Tensor
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.maps import mixed_tokens
 from molslice.studies.base import Findings, Request, Study
-from molslice.studies.drawing import line_style
+from molslice.studies.figures import line_style
 from molslice.studies.models import calls_of, find_models, load_data, rows_of
 from molslice.studies.options import require
 from molslice.types import MolsliceError

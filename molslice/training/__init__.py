@@ -11,8 +11,8 @@ Modules:
     stepper: One optimizer step and the state that it changes.
     step_graphs: Steps that are captured as CUDA graphs.
     batches, validation: The training batches; predictions and metrics of a split.
-    budget: Converts epochs and minutes to steps.
-    pair_memory: Refuses a training whose N x N tensors do not fit.
+    duration: Converts epochs and minutes to steps.
+    memory_check: Refuses a training whose N x N tensors do not fit.
     optimizer, ema, half_weights: The optimizer, the average of the weights, layers in bfloat16.
     state, records: Checkpoints; `metrics.csv`, TensorBoard and the progress of a training.
     fabric, processes, sharding: Device and precision; how processes start and end together; FSDP.

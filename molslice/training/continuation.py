@@ -24,7 +24,7 @@ from molslice.folders.run import (
     SUMMARY_KINDS,
     read_summary,
 )
-from molslice.training.budget import resolve_epochs
+from molslice.training.duration import resolve_epochs
 from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from molslice.config import RunConfig, TrainingConfig
 from molslice.data.base import Dataset
 from molslice.tasks import TASKS, TargetInfo
 from molslice.training.batches import TrainingBatches
-from molslice.training.budget import resolve_epochs
+from molslice.training.duration import resolve_epochs
 from molslice.training.start import StartSource, read_start
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.types import MolsliceError

@@ -27,7 +27,6 @@ from molslice.model.count import parameters_by_part
 from molslice.model.depth import freeze_layers
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
-from molslice.training.budget import measure_max_steps
 from molslice.training.continuation import (
     EarlierStart,
     check_data,
@@ -36,8 +35,9 @@ from molslice.training.continuation import (
     claimed,
     read_earlier_start,
 )
+from molslice.training.duration import measure_max_steps
 from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
-from molslice.training.pair_memory import check_pair_memory
+from molslice.training.memory_check import check_pair_memory
 from molslice.training.plan import RunPlan, plan_run, with_steps
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
 from molslice.training.start import start_from

@@ -11,8 +11,14 @@ from molslice.attention import ATTENTIONS
 from molslice.bench import worker
 from molslice.bench.job import is_out_of_memory
 from molslice.bench.worker import AttentionJob, Model, count_flops, measure
-from molslice.files import memory
-from molslice.files.memory import available_bytes, limited_growth, peak_bytes, resident_bytes, restart_peak
+from molslice.files import process_memory
+from molslice.files.process_memory import (
+    available_bytes,
+    limited_growth,
+    peak_bytes,
+    resident_bytes,
+    restart_peak,
+)
 from tests.bench.jobs import job
 
 
@@ -141,7 +147,7 @@ def test_free_memory_is_known_here():
 
 
 def test_cached_files_of_a_control_group_are_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(process_memory, "CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("900000\n")
     assert available_bytes() == 100_000

@@ -186,7 +186,7 @@ def test_there_are_no_sample_weights():
 @pytest.fixture
 def one_epoch(monkeypatch):
     for name in ("MIN_EPOCHS", "MAX_EPOCHS"):
-        monkeypatch.setattr(f"molslice.training.budget.{name}", 1)
+        monkeypatch.setattr(f"molslice.training.duration.{name}", 1)
 
 
 def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_epoch, tmp_path):

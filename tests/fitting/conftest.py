@@ -11,6 +11,6 @@ def one_thread():
 def few_epochs():
     """Fine-tune networks for one epoch, to save time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.training.budget.MIN_EPOCHS", 1)
-        patch.setattr("molslice.training.budget.MAX_EPOCHS", 1)
+        patch.setattr("molslice.training.duration.MIN_EPOCHS", 1)
+        patch.setattr("molslice.training.duration.MAX_EPOCHS", 1)
         yield

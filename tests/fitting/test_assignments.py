@@ -16,7 +16,7 @@ from molslice.fitting.fit import fit
 from molslice.folders.fitted import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
 from molslice.learners import LEARNERS, Features, Learner
-from molslice.learners.folds import average_unseen, by_member, left_out, member_numbers
+from molslice.learners.fold_averages import average_unseen, by_member, left_out, member_numbers
 from tests.fitting.test_fit import write_table
 from tests.fitting.test_folds import CHAINS, data_of
 from tests.inference.models import embedded_smiles

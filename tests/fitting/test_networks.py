@@ -260,8 +260,8 @@ def test_networks_are_left_out_when_time_is_over(fitted, tmp_path):
 
 
 def test_epochs_fit_into_the_time_that_is_left(monkeypatch):
-    monkeypatch.setattr("molslice.training.budget.MIN_EPOCHS", 4)
-    monkeypatch.setattr("molslice.training.budget.MAX_EPOCHS", 40)
+    monkeypatch.setattr("molslice.training.duration.MIN_EPOCHS", 4)
+    monkeypatch.setattr("molslice.training.duration.MAX_EPOCHS", 40)
     folds = np.array([0, 1, 2, 3, 4, -1] * 20)  # an epoch of all networks sees 400 rows
     seconds = 3.0  # for embedding 120 rows
     epoch = 4.0 * 400 * seconds / 120

@@ -18,7 +18,7 @@ from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
 from molslice.folders.run import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
 from molslice.tasks.base import MicroBatch
-from molslice.training import budget
+from molslice.training import duration
 from molslice.training.batches import TrainingBatches, prefetch
 from molslice.training.run import train
 from molslice.types import MolsliceError
@@ -98,8 +98,8 @@ def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
 
 def test_the_number_of_steps_fits_the_minutes(monkeypatch):
     """Steps of 50 tokens with 1 ms per token, a validation of 2 s every 10 steps, and 2 + 4 s at the end."""
-    monkeypatch.setattr(budget, "_seconds_per_token", lambda stepper, seconds: 0.001)
-    monkeypatch.setattr(budget, "_validation_seconds", lambda stepper, valid: 2.0)
+    monkeypatch.setattr(duration, "_seconds_per_token", lambda stepper, seconds: 0.001)
+    monkeypatch.setattr(duration, "_validation_seconds", lambda stepper, valid: 2.0)
     batches = SimpleNamespace(padded_tokens=lambda epoch: np.array([40, 60]), steps_per_epoch=10)
     training = SimpleNamespace(valid_every_steps=None, valid_every_epochs=1)
     stepper = SimpleNamespace(
@@ -108,33 +108,33 @@ def test_the_number_of_steps_fits_the_minutes(monkeypatch):
         fabric=SimpleNamespace(broadcast=lambda value: value),
     )
     valid = SimpleNamespace(rows=range(100))
-    steps = budget.measure_max_steps(stepper, valid, 2.0, 200, time.perf_counter() - 14.0)
+    steps = duration.measure_max_steps(stepper, valid, 2.0, 200, time.perf_counter() - 14.0)
     assert steps == pytest.approx((120 - 14 - 6) / (0.05 + 0.2), abs=1)
 
 
 def test_the_measured_steps_do_not_wait_for_the_device_one_by_one(build_config, tmp_path, monkeypatch):
-    waited, measure = [], budget._seconds_per_token
+    waited, measure = [], duration._seconds_per_token
     found = []
 
     def measured(stepper, seconds):
         steps, step = [], stepper.step
         monkeypatch.setattr(stepper, "step", lambda *given, **named: steps.append(step(*given, **named)))
-        monkeypatch.setattr(budget, "_wait", lambda stepper: waited.append(len(steps)))
+        monkeypatch.setattr(duration, "_wait", lambda stepper: waited.append(len(steps)))
         found.append(measure(stepper, seconds))
         monkeypatch.setattr(stepper, "step", step)
         return found[0]
 
-    monkeypatch.setattr(budget, "_seconds_per_token", measured)
+    monkeypatch.setattr(duration, "_seconds_per_token", measured)
     train(build_config(training={"max_minutes": 0.02}), tmp_path / "run", quiet=True)
     first, last = waited[:2]
-    assert first == budget.WARM_UP_STEPS
-    assert last >= first + budget.MIN_TIMED
+    assert first == duration.WARM_UP_STEPS
+    assert last >= first + duration.MIN_TIMED
     assert 0 < found[0] < 0.01
 
 
 def test_the_number_of_epochs_depends_on_the_rows(build_config, tmp_path, monkeypatch):
-    assert [budget.count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
-    monkeypatch.setattr(budget, "SEEN_ROWS", 700)
+    assert [duration.count_epochs(rows) for rows in (0, 100, 960, 10_000)] == [40, 40, 20, 4]
+    monkeypatch.setattr(duration, "SEEN_ROWS", 700)
     config = build_config(training={"max_epochs": "auto"})
     summary = train(config, tmp_path / "run", quiet=True)
     assert summary["train"]["of"] == 120
@@ -143,7 +143,7 @@ def test_the_number_of_epochs_depends_on_the_rows(build_config, tmp_path, monkey
     assert train(config, tmp_path / "run", resume=True, quiet=True) == summary
     with pytest.raises(MolsliceError, match="max_epochs"):
         build_config(training={"max_epochs": "automatic"})
-    monkeypatch.setattr(budget, "SEEN_ROWS", 1200)
+    monkeypatch.setattr(duration, "SEEN_ROWS", 1200)
     with pytest.raises(MolsliceError, match="was started with 5 epochs, not 10"):
         train(config, tmp_path / "run", resume=True, quiet=True)
 

@@ -18,7 +18,7 @@ from molslice.bench.job import Job, Numbers, answer_request, outcome_of
 from molslice.bench.molecules import StoredMolecules, chunks_of, featurize, padding_share
 from molslice.data.batching import TokenBudgetBatches
 from molslice.data.molecules.store import MoleculeStore
-from molslice.files.memory import ended_peak_bytes, peak_bytes
+from molslice.files.process_memory import ended_peak_bytes, peak_bytes
 from molslice.types import MolsliceError
 
 __all__ = ["DataJob", "measure"]

@@ -20,7 +20,7 @@ from molslice.bench.training.clock import StepClock
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
-from molslice.files.memory import peak_bytes
+from molslice.files.process_memory import peak_bytes
 from molslice.model import build_model
 from molslice.ops import kernels
 from molslice.tasks import TASKS, TargetInfo

@@ -13,7 +13,7 @@ import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, to_gray
 from molslice.data.images.decoding import Decoding, Item, class_folders, decode_all, is_image
-from molslice.data.images.tables import find_tables, read_table
+from molslice.data.images.parquet_files import find_tables, read_table
 from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division
 from molslice.files.cache import cache_folders, files_identity

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from molslice.data.images.tables import find_tables
+from molslice.data.images.parquet_files import find_tables
 from molslice.files.atomic import atomic_path
 from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
 

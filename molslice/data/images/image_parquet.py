@@ -9,7 +9,7 @@ from typing import Any
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Tokens
 from molslice.data.images.decoding import Decoding, Fit
 from molslice.data.images.dividing import checked_scale, divide
-from molslice.data.images.tables import find_tables, read_table
+from molslice.data.images.parquet_files import find_tables, read_table
 from molslice.data.splits import Division
 from molslice.types import MolsliceError
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from molslice.chem.depict import depict, skeleton
 from molslice.chem.featurize import ChemError, molecule_arrays
+from molslice.chem.layout import depict, skeleton
 from molslice.types import MoleculeArrays, MolsliceError
 from tests.data.molecules.builders import SMILES
 from tests.inference.models import embedded_smiles

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from molslice.attention import Attention
 from molslice.config import RunConfig
-from molslice.files.memory import available_bytes
+from molslice.files.process_memory import available_bytes
 from molslice.training.batches import TrainingBatches
 from molslice.types import MolsliceError, TokenContext
 

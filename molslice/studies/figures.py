@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from molslice.chem.depict import Depiction
+from molslice.chem.layout import Depiction
 
 __all__ = ["add_scale", "draw_matrix", "draw_molecule", "line_style"]
 

@@ -10,8 +10,8 @@ from torch import nn
 from molslice.attention import build_attention
 from molslice.config import config_from_mapping
 from molslice.data.batching import TokenBudgetBatches
-from molslice.training import pair_memory
-from molslice.training.pair_memory import GIB, check_pair_memory
+from molslice.training import memory_check
+from molslice.training.memory_check import GIB, check_pair_memory
 from molslice.types import AttentionSpec, MolsliceError
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def batches(length=16_384, rows=8, accumulate=1, paired=False):
 @pytest.fixture
 def memory(monkeypatch):
     def put(gib):
-        monkeypatch.setattr(pair_memory, "available_bytes", lambda swap: int(gib * GIB))
+        monkeypatch.setattr(memory_check, "available_bytes", lambda swap: int(gib * GIB))
 
     put(20)
     return put
@@ -126,7 +126,7 @@ def test_the_check_draws_no_random_numbers(memory):
 
 
 def test_an_unknown_memory_refuses_nothing(monkeypatch):
-    monkeypatch.setattr(pair_memory, "available_bytes", lambda swap: None)
+    monkeypatch.setattr(memory_check, "available_bytes", lambda swap: None)
     check_pair_memory(layers("softmax"), batches(), config(), CPU)
     monkeypatch.undo()
     check_pair_memory(layers("softmax"), batches(), config(), torch.device("meta"))
