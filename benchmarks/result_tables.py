@@ -439,16 +439,7 @@ METHODS = {
     "chemprop ensemble": ("chemprop 2.3, ensemble of five", "chemprop, five"),
 }
 METRICS = {"mae": "MAE", "rmse": "RMSE", "spearman": "Spearman", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
-PAIRS = (
-    ("fit", "fit without encoder"),
-    ("fit", "tuned"),
-    ("tuned", "scratch"),
-    ("tuned", "forest"),
-    ("frozen", "forest"),
-    ("scratch", "forest"),
-    ("chemprop", "forest"),
-    ("chemprop ensemble", "forest"),
-)
+IN_ERRORS = ("fit", "fit without encoder", "forest", "boosting", "chemprop ensemble")
 TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
 SEEDS_OF = {"esol": "ESOL", "freesolv": "FreeSolv", "lipo": "Lipophilicity", "bbbp": "BBBP (ROC-AUC)"}
 
@@ -457,7 +448,8 @@ SEEDS_OF = {"esol": "ESOL", "freesolv": "FreeSolv", "lipo": "Lipophilicity", "bb
 def small_data_summary() -> str:
     """Return the ratios of errors to both references and the mean rank of each method."""
     result = load("small_data")
-    comparisons, ranks = compared_pairs(result), result["mean_ranks"]["ranks"]
+    comparisons = {(entry["label"], entry["reference"]): entry for entry in result["comparisons"]}
+    ranks = result["mean_ranks"]["ranks"]
     rows = []
     for label, (name, _) in METHODS.items():
         ratios = [ratio_cells(comparisons.get((label, other))) for other in (TO_CHEMPROP, TO_BASELINE)]
@@ -476,11 +468,6 @@ def small_data_summary() -> str:
     return f"{markdown(header, rows)}\n\n{text}"
 
 
-def compared_pairs(result: Entry) -> dict[tuple[str, str], Entry]:
-    """Return the comparisons by method and reference."""
-    return {(entry["label"], entry["reference"]): entry for entry in result["comparisons"]}
-
-
 def ratio_cells(comparison: Entry | None) -> tuple[str, str]:
     """Return the ratio of errors with its interval, and how often the error is lower."""
     if comparison is None:
@@ -491,30 +478,34 @@ def ratio_cells(comparison: Entry | None) -> tuple[str, str]:
 
 
 @block
-def small_data_pairs() -> str:
-    """Return the ratios of errors of some pairs of methods."""
-    comparisons, rows = compared_pairs(load("small_data")), []
-    for label, reference in PAIRS:
-        if entry := comparisons.get((label, reference)):
-            ratio, better = ratio_cells(entry)
-            median = f"{entry['median_ratio']:.3f}"
-            rows.append([METHODS[label][0], METHODS[reference][0], ratio, median, better])
-    return markdown(["", "compared with", "error ratio", "median ratio", "lower on"], rows)
-
-
-@block
 def small_data_errors() -> str:
-    """Return the metric of each method on each set and division."""
+    """Return the metric of five methods on each set and division, with one mean over MoleculeACE."""
     result = load("small_data")
-    entries = [entry for entry in result["results"] if entry["train_rows"] is None]
-    groups = group_by(entries, lambda entry: (entry["set"], entry["split"], entry["metric"]))
-    labels = [label for label in METHODS if any(label == entry["label"] for entry in entries)]
+    entries = [
+        entry for entry in result["results"] if entry["train_rows"] is None and entry["label"] in IN_ERRORS
+    ]
+    cliffs = {entry["set"] for entry in entries if entry["set"].startswith("CHEMBL")}
+
+    def title(entry: Entry) -> str:
+        if entry["set"] in cliffs:
+            return f"MoleculeACE, mean of {len(cliffs)}"
+        return f"{entry['set']} (development)" if entry["set"] in result["development_sets"] else entry["set"]
+
+    groups = group_by(entries, lambda entry: (title(entry), entry["split"], entry["metric"]))
+    labels = [label for label in IN_ERRORS if any(label == entry["label"] for entry in entries)]
     rows = []
     for (name, split, metric), group in sorted(groups.items()):
-        by_label = {entry["label"]: entry for entry in group}
-        marked = f"{name} (development)" if name in result["development_sets"] else name
-        rows.append([marked, split, METRICS[metric], *(cell(by_label.get(label)) for label in labels)])
+        by_label = group_by(group, lambda entry: entry["label"])
+        cells = [mean_cell(by_label.get(label, ())) for label in labels]
+        rows.append([name, split, METRICS[metric], *cells])
     return markdown(["", "split", "metric", *(METHODS[label][1] for label in labels)], rows)
+
+
+def mean_cell(entries: Sequence[Entry]) -> str:
+    """Return the cell of one result; of several, their mean."""
+    if len(entries) > 1:
+        return f"{statistics.fmean(entry['mean'] for entry in entries):.3f}"
+    return cell(entries[0] if entries else None)
 
 
 @block
