@@ -551,7 +551,6 @@ def fit_seeds() -> str:
 
 SHIPPED = {"gap_xtb_100k": "`gap-xtb`, `data/gap_xtb_100k`", "gap_xtb": "`gap-xtb`, `data/gap_xtb`"}
 AT = 0.9
-SET_LEVELS = (0.8, 0.9, 0.95)
 Runs = Sequence[Entry]
 
 
@@ -572,20 +571,21 @@ def coverage() -> str:
 
 @block
 def uncertainty_ranking() -> str:
-    """Return miscalibration area, rank correlations and coverage by scaffold."""
+    """Return the rank correlation of error and width, and coverage by scaffold.
+
+    A single network, which has intervals of one width, has no row.
+    """
     rows = []
     for name, runs in uncertainty_runs(classes=False):
-        # a single network has no spread, and intervals of one width
-        ranks = [run["rank_correlation"] for run in runs if run["rank_correlation"]["spread"] is not None]
-        correlations = [mean_text([rank[key] for rank in ranks], 2) for key in ("spread", "width")]
-        area = mean_text([run["miscalibration_area"] for run in runs], 3)
+        if all(run["rank_correlation"]["spread"] is None for run in runs):
+            continue
+        correlation = statistics.fmean(run["rank_correlation"]["width"] for run in runs)
         groups = [
             [group for run in runs for group in run["groups"] if group["group"] == kind]
             for kind in SCAFFOLD_GROUPS
         ]
-        rows.append([name, area, *correlations, *map(group_coverage, groups)])
-    header = ["", "miscalibration area", "error and spread", "error and width", *SCAFFOLD_GROUPS]
-    return markdown(header, rows)
+        rows.append([name, f"{correlation:.2f}", *map(group_coverage, groups)])
+    return markdown(["", "error and width", *SCAFFOLD_GROUPS], rows)
 
 
 def group_coverage(entries: Runs) -> str:
@@ -596,39 +596,24 @@ def group_coverage(entries: Runs) -> str:
 
 @block
 def class_sets() -> str:
-    """Return the coverage of each class and the sizes of the sets, for each set of classes and division."""
+    """Return coverage of each class and size of the sets at 90%, for each set of classes and division."""
     rows = []
     for name, runs in uncertainty_runs(classes=True):
-        for level in SET_LEVELS:
-            entries = [at_level(run, level) for run in runs]
-            cells = []
-            for label in (0, 1):
-                counts = [run["class_counts"][label] for run in runs]
-                shares = [
-                    {"count": count, "coverage": entry[f"coverage_class_{label}"]}
-                    for count, entry in zip(counts, entries, strict=True)
-                ]
-                cells.append(f"{pooled_coverage(shares, level)} ({sum(counts):,})")
-            size, empty, double = (
-                statistics.fmean(entry[key] for entry in entries)
-                for key in ("set_size", "empty_sets", "double_sets")
-            )
-            sizes = [f"{size:.2f}", f"{empty:.0%}", f"{double:.0%}"]
-            rows.append([name, str(len(runs)), f"{level:.0%}", *cells, *sizes])
-    return markdown(["", "seeds", "level", "class 0", "class 1", "mean size", "empty", "both classes"], rows)
-
-
-@block
-def probabilities() -> str:
-    """Return calibration error and Brier score before and after calibration."""
-    scores = itertools.product(("calibration_error", "brier_score"), ("predicted", "calibrated"))
-    columns = list(scores)
-    rows = [
-        [name, str(len(runs)), *(mean_text([run[score][kind] for run in runs], 3) for score, kind in columns)]
-        for name, runs in uncertainty_runs(classes=True)
-    ]
-    header = ["", "seeds", "calibration error", "calibrated", "Brier score", "calibrated"]
-    return markdown(header, rows)
+        entries = [at_level(run, AT) for run in runs]
+        cells = []
+        for label in (0, 1):
+            counts = [run["class_counts"][label] for run in runs]
+            shares = [
+                {"count": count, "coverage": entry[f"coverage_class_{label}"]}
+                for count, entry in zip(counts, entries, strict=True)
+            ]
+            cells.append(group_coverage(shares))
+        size, empty, double = (
+            statistics.fmean(entry[key] for entry in entries)
+            for key in ("set_size", "empty_sets", "double_sets")
+        )
+        rows.append([name, str(len(runs)), *cells, f"{size:.2f}", f"{empty:.0%}", f"{double:.0%}"])
+    return markdown(["", "seeds", "class 0", "class 1", "mean size", "empty", "both classes"], rows)
 
 
 def uncertainty_runs(*, classes: bool) -> list[tuple[str, Runs]]:
@@ -655,11 +640,6 @@ def pooled_coverage(entries: Runs, level: float) -> str:
     count = sum(entry["count"] for entry in entries)
     share = sum(entry["coverage"] * entry["count"] for entry in entries) / count
     return f"{100 * share:.1f} ± {100 * math.sqrt(level * (1 - level) / count):.1f}"
-
-
-def mean_text(values: Sequence[float], digits: int) -> str:
-    """Return a mean; `-` without values."""
-    return f"{statistics.fmean(values):.{digits}f}" if values else "-"
 
 
 # Sequences
