@@ -194,12 +194,8 @@ def featurizing() -> str:
 
 @block
 def training_speed() -> str:
-    """Return the speed of training beside other programs, and the time before the first step.
-
-    The second table has only the first model of molslice, because start and conversion are equal.
-    """
-    result = load("training_speed")
-    sets, example = result["sets"], result["example"]
+    """Return the speed of training beside other programs."""
+    sets = load("training_speed")["sets"]
     header, rows = ["", "parameters"], []
     for molecules in sets:
         header += [f"{SETS[molecules['name']]}: molecules/s", "times chemprop", "times Graphormer's pipeline"]
@@ -213,16 +209,7 @@ def training_speed() -> str:
                 times_as_fast(side, f"Graphormer rewrite {size}"),
             ]
         rows.append(row)
-    start = grid(
-        [side for side in sets[0]["sides"] if "slim" not in side["name"]],
-        {
-            f"{SETS[sets[0]['name']]}, processor time": lambda side: side_label(side["name"]),
-            "start (s)": "{start_seconds:.1f}",
-            "conversion (µs per molecule)": "{prepare_microseconds:.0f}",
-            f"{example['rows']:,} molecules, {example['epochs']} epochs (s)": "{example_seconds:,.0f}",
-        },
-    )
-    return f"{markdown(header, rows)}\n\n{start}"
+    return markdown(header, rows)
 
 
 def side_label(name: str) -> str:

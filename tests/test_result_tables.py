@@ -108,9 +108,6 @@ def side(name, speed, **ratios):
         "name": name,
         "parameters": 1000,
         "molecules_per_second": speed,
-        "start_seconds": 3.21,
-        "prepare_microseconds": 456.7,
-        "example_seconds": 78.9,
         "times_as_fast_as": ratios,
     }
 
@@ -128,22 +125,19 @@ def speed():
             side("chemprop 2.3.1", 400.0),
         ],
     }
-    return {"sets": [molecules], "example": {"rows": 10_000, "epochs": 20}}
+    return {"sets": [molecules]}
 
 
 def test_sides_of_molslice_are_compared_with_the_same_size(show, speed):
     header, *rows = show("training_speed", speed)
     assert header[2:] == ["QM9: molecules/s", "times chemprop", "times Graphormer's pipeline"]
-    assert rows[:5] == [
+    assert rows == [
         ["molslice, 4 x 64, `softmax`", "1,000", "1,000", "2.0", "5.1"],
         ["molslice, 12 x 80, `flow`", "1,000", "500", "2.0", "9.9"],
         ["molslice, 4 x 64 in batches of 128, `softmax`", "1,000", "600", "2.0", "5.1"],
         ["Graphormer's pipeline, 12 x 80", "1,000", "100", "", ""],
         ["chemprop 2.3.1", "1,000", "400", "", ""],
     ]
-    assert rows[5][-1] == "10,000 molecules, 20 epochs (s)"
-    assert rows[6] == ["molslice, 4 x 64, `softmax`", "3.2", "457", "79"]
-    assert [row[0] for row in rows[7:]] == ["molslice, 4 x 64 in batches of 128, `softmax`", "chemprop 2.3.1"]
 
 
 def test_predictions_and_preparation(show):
