@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Run all checks: format, lint, types, import layers, documentation, tests. Creates the environment if it is missing.
 #
-# usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for example -m slow, or tests/attention
+# usage: bash scripts/test.sh [PYTEST ARGUMENTS]      for example tests/attention
+#        bash scripts/test.sh --all                   also the tests marked slow, which CI runs
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -9,6 +10,12 @@ source "$root/scripts/environment.sh"
 cd "$root"
 prepare_environment dev
 bin="$root/.venv/bin"
+
+runs_slow=false
+if [ "${1:-}" = --all ]; then
+    runs_slow=true
+    shift
+fi
 
 failed=()
 check() {
@@ -25,9 +32,13 @@ check "import layers" "$bin/lint-imports"
 NO_MKDOCS_2_WARNING=1 check documentation "$bin/mkdocs" build --quiet --strict
 # Two workers with one thread each: more threads would compete for the same cores.
 OMP_NUM_THREADS=1 check tests "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" "$@"
+if $runs_slow; then
+    slow=(-m "slow and not exhaustive")
+    OMP_NUM_THREADS=1 check "slow tests" "$python" -m pytest -n "${MOLSLICE_TEST_WORKERS:-2}" --dist loadfile "${slow[@]}" \
+        --ignore tests/cluster
+    OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest "${slow[@]}" tests/cluster
+fi
 if [ $# -eq 0 ]; then
-    # They are marked slow: Ray starts processes that import everything again.
-    OMP_NUM_THREADS=1 check "tests on a cluster" "$python" -m pytest -m slow tests/cluster
     if "$python" -c 'from tests.browser import CHROMIUM; raise SystemExit(CHROMIUM is None)'; then
         OMP_NUM_THREADS=1 check "pages in a browser" "$python" -m pytest -m browser tests/serve tests/report
     else

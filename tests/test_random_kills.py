@@ -26,7 +26,7 @@ from molslice.folders.run import METRICS, MODEL, SUMMARY
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
 ]
 

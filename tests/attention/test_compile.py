@@ -32,7 +32,7 @@ def test_traced_without_a_break():
     compare("aot_eager", ["slice_sort-ascending-sort_of_mix-index-mix"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", ATTENTIONS.names())
 def test_compiled_equals_eager(name, backend):

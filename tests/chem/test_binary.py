@@ -60,7 +60,7 @@ def test_embedded_molecules():
     assert check(parsed(embedded_smiles()[::5])) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ODD_FILES)
 def test_unusual_molecules(name):
     mols = parsed(odd_smiles(name))

@@ -63,7 +63,7 @@ def test_one_molecule_has_one_row_however_it_is_written():
         np.testing.assert_array_equal(again.counts, first.counts)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_odd_molecules_have_one_row():
     rows = odd_smiles("rdkit_pubchem_hard_set.smi.gz", 5) + odd_smiles("rdkit_zinc_natural_50k.smi.gz", 200)
     rows = [text for text, error in zip(rows, describe_molecules(rows).errors, strict=True) if error is None]

@@ -62,7 +62,7 @@ def test_embedded_molecules_equal_ogbs():
     assert check_rows(rows) == len(rows) > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_embedded_molecules_equal_ogbs():
     rows = embedded_smiles()
     assert check_rows(rows) == len(rows) >= 13_000
@@ -75,7 +75,7 @@ def test_odd_molecules_equal_ogbs(name):
     assert check_rows(rows) >= 0.99 * len(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ODD_FILES)
 def test_all_odd_molecules_equal_ogbs(name):
     rows = odd_smiles(name)

@@ -97,6 +97,6 @@ def test_any_text_becomes_arrays_or_a_reason(text):
     check(text)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_text_for_a_minute():
     fuzz_for_a_minute(texts(), check, fuzz)

@@ -142,7 +142,7 @@ def test_stereo_without_neighbors_is_reported():
     assert rebuilt.smiles == "C=C"
 
 
-@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.exhaustive)], ids=["some", "all"])
 def test_the_embedded_data_come_back(step):
     assert not_rebuilt(embedded_smiles()[::step]) == []
 
@@ -157,7 +157,7 @@ def test_odd_molecules_come_back(name, step):
     assert [smiles for smiles in failed if not re.search(r"@(SP|TB|OH)", smiles)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "step"), [("pubchem_mixed", 60), ("smiles_million", 200), ("zinc250k", 42)])
 def test_molecules_of_the_corpus_come_back(name, step):
     with gzip.open(shared("corpus", f"{name}.smi.gz"), "rt") as file:

@@ -27,7 +27,7 @@ def spellings_that_differ(rows, spellings):
 
 
 @pytest.mark.parametrize(
-    ("step", "spellings"), [(70, 5), pytest.param(14, 10, marks=pytest.mark.slow)], ids=["some", "many"]
+    ("step", "spellings"), [(70, 5), pytest.param(14, 10, marks=pytest.mark.exhaustive)], ids=["some", "many"]
 )
 def test_one_molecule_has_one_graph_however_it_is_written(step, spellings):
     assert spellings_that_differ(embedded_smiles()[::step], spellings) == []
@@ -49,7 +49,7 @@ def spelled_with(mol, isotope):
     [
         ("rdkit_pubchem_hard_set.smi.gz", 24),
         ("rdkit_zinc_natural_50k.smi.gz", 1000),
-        pytest.param("rdkit_pubchem_100k.smi.gz", 50, marks=pytest.mark.slow),
+        pytest.param("rdkit_pubchem_100k.smi.gz", 50, marks=pytest.mark.exhaustive),
     ],
 )
 def test_hydrogens_that_are_atoms_change_no_graph(name, step, isotope):
@@ -90,7 +90,7 @@ def test_stereo_centers_that_depend_on_each_other_have_one_graph(smiles):
     assert spellings_that_differ([smiles], 30) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "step"),
     [

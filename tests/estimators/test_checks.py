@@ -25,7 +25,7 @@ def test_scikit_learn_accepts_the_interface(estimator):
         check_estimator(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @parametrize_with_checks(
     [NumbersRegressor(**FAST), NumbersClassifier(**FAST), NumbersFeaturizer()],
     expected_failed_checks=lambda estimator: EXPECTED if isinstance(estimator, NumbersFeaturizer) else {},

@@ -201,7 +201,7 @@ def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_ep
         MolsliceRegressor(encoder=tmp_path / "gone", members=2).fit(SMILES, SIZE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_fits_with_an_encoder_again_of_classes_and_in_cross_validation(encoder, one_epoch):
     model = MolsliceRegressor(encoder=encoder, members=2, random_state=0)
     one, two = (clone(model).fit(SMILES, SIZE).predict(SMILES) for _ in range(2))

@@ -182,7 +182,7 @@ def test_a_shipped_model_reaches_its_target_for_aspirin():
     assert (found.warning, found.to_dict()["converged"]) == ("", True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("smiles", [ASPIRIN, "CN(C)c1ccc(C=C(C#N)C#N)cc1"])
 def test_the_error_of_a_shipped_model_is_the_stated_one(smiles):
     explainer = Explainer(load_model("gap-xtb"), method="shapley")

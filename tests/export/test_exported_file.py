@@ -87,7 +87,10 @@ def inputs(smiles, atom_order="canonical"):
     return padded_arrays([molecule_arrays(each, atom_order=atom_order) for each in smiles])
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(
+    "attention",
+    [name if name == "slice_sort" else pytest.param(name, marks=pytest.mark.slow) for name in ATTENTIONS],
+)
 def test_both_files_predict_what_the_model_predicts(attention, exported):
     model, onnx_file, pt2_file = exported(attention)
     session, program = onnxruntime.InferenceSession(onnx_file), torch.export.load(pt2_file).module()
@@ -136,7 +139,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(targets, tmp_path):
     assert not np.allclose(model.members[0].predict_with_errors(ODD).values, expected, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_ensemble_is_exported(tmp_path):
     model = ensemble(tmp_path, TWO)
     assert export_model(tmp_path, tmp_path / "a.onnx").largest_difference < 1e-5
@@ -144,7 +147,7 @@ def test_an_ensemble_is_exported(tmp_path):
     np.testing.assert_allclose(outputs, model.predict_with_errors(ODD).values, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("attention", "options"), OPTIONS, ids=str)
 def test_all_options_of_an_attention_can_be_exported(attention, options, exported):
     model, onnx_file, pt2_file = exported(attention, **options)
@@ -154,6 +157,7 @@ def test_all_options_of_an_attention_can_be_exported(attention, options, exporte
         np.testing.assert_allclose(run_file(pt2_file, inputs(smiles)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
 def test_heads_of_another_width_are_exported(attention, tmp_path):
     sizes = {**SIZES, "head_dim": 7}
@@ -163,6 +167,7 @@ def test_heads_of_another_width_are_exported(attention, tmp_path):
     assert check_file(model, file) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fragment", "what"),
     [("largest", "predicts the largest molecule of a mixture"), ("refuse", "refuses mixtures")],

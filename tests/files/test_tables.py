@@ -305,7 +305,7 @@ def test_any_bytes(tmp_path, content):
     check_any_bytes(tmp_path / "t.csv", content)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_bytes_for_a_minute(tmp_path):
     fuzz_for_a_minute(
         any_bytes(), lambda content: check_any_bytes(tmp_path / "t.csv", content), settings(**FUZZ)

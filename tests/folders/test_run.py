@@ -372,7 +372,7 @@ def check_forged_folder(folder, forged, draw):
     assert len(message) < 2000
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_folder_is_a_model_that_predicts_or_is_refused_in_one_line(folder, tmp_path_factory):
     forged = tmp_path_factory.mktemp("forged")
 

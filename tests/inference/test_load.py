@@ -115,7 +115,7 @@ def test_the_spelling_does_not_matter(each_form):
     assert spread_over_spellings(each_form, embedded_smiles(20), 5) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_thousand_molecules_in_ten_spellings(each_form):
     assert spread_over_spellings(each_form, embedded_smiles(1000), 10) < 1e-5
 

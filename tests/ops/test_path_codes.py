@@ -63,11 +63,12 @@ def followed(bond_index, codes, batch, atoms):
     """Return distances and packed codes, by a walk along each path of `ops/paths.py`."""
     paths = shortest_paths(list_neighbors(bond_index, batch, atoms))
     packed = torch.zeros(batch, atoms, atoms, dtype=torch.long)
+    last_bond, previous, codes = paths.last_bond.tolist(), paths.previous.tolist(), codes.tolist()
     for m, i, j in (paths.distance > 0).nonzero().tolist():
         bonds, atom = [], j
         while atom != i:
-            bonds.insert(0, int(codes[paths.last_bond[m, i, atom]]))
-            atom = int(paths.previous[m, i, atom])
+            bonds.insert(0, codes[last_bond[m][i][atom]])
+            atom = previous[m][i][atom]
         packed[m, i, j] = sum(code << CODE_BITS * hop for hop, code in enumerate(bonds[:MAX_HOPS]))
     return paths.distance, packed
 

@@ -31,6 +31,7 @@ sys.exit(fuzz.main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="atheris has wheels for Linux")
 def test_each_target_runs_and_finds_nothing_in_a_second(tmp_path):
     command = [sys.executable, str(PROGRAM), "0.07", "--keep", str(tmp_path)]

@@ -279,7 +279,7 @@ def test_missing_source_is_named(tmp_path, capsys):
     assert "no.smi" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_embedded_data_are_written_from_their_labels_byte_by_byte(tmp_path):
     """Selection, split, files and card of data/gap_xtb; the labels themselves take half an hour."""
     data = ROOT / "data" / "gap_xtb"

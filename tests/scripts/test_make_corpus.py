@@ -198,6 +198,7 @@ def test_processes_give_the_bytes_of_one(make, files):
     assert contents(two.path) == contents(one.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["keys", "parts"])
 def test_a_killed_run_continues_with_the_same_bytes(make, files, tmp_path, stage):
     expected, _ = make(*files, work="reference", out="expected")

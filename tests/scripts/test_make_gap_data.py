@@ -40,6 +40,7 @@ def uninterrupted(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_of_two_jobs_interrupted_within_a_line_continues_with_one(uninterrupted, tmp_path):
     whole = (uninterrupted / "work" / "labels.jsonl").read_text().splitlines(keepends=True)
     log = tmp_path / "work" / "labels.jsonl"
@@ -72,7 +73,7 @@ def test_time_limit_kills_and_is_counted(tmp_path):
     assert [record.get("reason") for record in records[1:]] == ["time_limit", "time_limit"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_of_the_large_form_continues_to_the_same_files(tmp_path):
     source = tmp_path / "some.smi"
     source.write_text("".join(f"{'C' * n}O\n{'C' * n}N\n" for n in range(1, 12)))

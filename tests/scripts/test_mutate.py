@@ -111,6 +111,7 @@ def mutants_of(script, project, *texts):
     return [m for m in script.find_mutants(content, "molslice/ops/sizes.py") if m.after in texts]
 
 
+@pytest.mark.slow
 def test_each_result_is_a_line_and_a_second_run_continues(script, project, capsys):
     out = project / "mutants.jsonl"
     mutants = mutants_of(script, project, "(2)", "4", "pass")
@@ -145,6 +146,7 @@ def test_equivalent_mutants_do_not_count(script):
     }
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_without_a_mutant_is_named(script, project):
     broken = TESTS.replace("test_small", "test_broken").replace("is_small(1)", "not is_small(1)")
     (project / "tests" / "ops" / "test_sizes.py").write_text(broken)
@@ -163,7 +165,7 @@ def test_the_most_likely_tests_come_first(script, tmp_path):
     assert [item.nodeid[6] for item in items] == ["d", "c", "b", "a"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mutants_of_a_small_file_are_caught(script, tmp_path, capsys):
     out = tmp_path / "mutants.jsonl"
     script.main(["molslice/ops/masked.py", "--sample", "6", "--out", str(out)])

@@ -62,6 +62,7 @@ def test_wrong_usage(program, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_missing_data_say_how_to_get_them(tmp_path):
     result = subprocess.run(
         [sys.executable, ROOT / "scripts" / "train_pcqm4m.py", "--version=v1", "--out", "run"],

@@ -42,6 +42,7 @@ def ended(connection):
     return received, time.monotonic() - started
 
 
+@pytest.mark.slow
 def test_many_clients_at_once_all_get_their_answers(running):
     def ask(number):
         text = "C" * (number % 20 + 1)

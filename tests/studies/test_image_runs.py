@@ -94,6 +94,7 @@ class _Work(TorchDispatchMode):
         return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slice_sort", "flow", "singular", "flash_linear"])
 def test_the_work_of_a_map_does_not_grow_with_the_square_of_the_length(name):
     """At 3,136 tokens, a map costs a constant times the 64 rows and the tokens."""

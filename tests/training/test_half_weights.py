@@ -29,6 +29,7 @@ def steps(stepper, first, count):
         stepper.average.update(first + number + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_saved_weights_are_float32_and_the_error_is_as_in_float32(build_config, tmp_path, attention):
     losses, names = {}, {}

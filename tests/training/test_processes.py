@@ -225,17 +225,20 @@ def said(folder, case):
     return [json.loads((folder / f"said{rank}.json").read_text()).get(case) for rank in range(4)]
 
 
+@pytest.mark.slow
 def test_four_processes_of_slurm_train_as_one(one, four):
     assert said(four, "ddp") == [None] * 4
     assert_same_run(one, four / "ddp")
     assert json.loads((four / "ddp" / SUMMARY).read_text())["processes"] == 4
 
 
+@pytest.mark.slow
 def test_a_sharded_training_continues_the_run_of_one_process(one, four):
     assert said(four, "resumed") == [None] * 4
     assert_same_run(one, four / "resumed")
 
 
+@pytest.mark.slow
 def test_a_sharded_model_predicts_before_it_is_trained_and_after_it_has_changed(four):
     assert said(four, "parts") == [[16 / 4, 4 / 4]] * 4
     for before, after in said(four, "predictions"):
@@ -243,6 +246,7 @@ def test_a_sharded_model_predicts_before_it_is_trained_and_after_it_has_changed(
         assert after == 0
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_at_a_checkpoint(four):
     for message in said(four, "stopped"):
         assert f"KeyboardInterrupt: stopped at step {STOP} of 14" in message
@@ -250,12 +254,14 @@ def test_a_signal_to_one_process_stops_all_at_a_checkpoint(four):
     assert load_checkpoint(four / "stopped" / LAST_CHECKPOINT)[1].step == STOP
 
 
+@pytest.mark.slow
 def test_one_process_continues_a_sharded_training(one, four, config, tmp_path):
     run = shutil.copytree(four / "stopped", tmp_path / "run")
     train(config, run, resume=True, quiet=True)
     assert_same_run(one, run)
 
 
+@pytest.mark.slow
 def test_weights_that_a_step_does_not_use(four, build_config, tmp_path):
     for message in said(four, "unused"):
         assert "does not use the weights model." in message
@@ -266,6 +272,7 @@ def test_weights_that_a_step_does_not_use(four, build_config, tmp_path):
         assert_same_run(tmp_path / "run", four / case)
 
 
+@pytest.mark.slow
 def test_validation_uses_the_batch_norm_of_the_written_model(four):
     """Each process has seen other rows, and the weights of one are written."""
     assert said(four, "gin") == [None] * 4
@@ -274,6 +281,7 @@ def test_validation_uses_the_batch_norm_of_the_written_model(four):
     assert best["valid_mae_gap_eV"] == pytest.approx(summary["valid"]["mae"]["gap"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_an_error_of_one_process_is_an_error_of_all(four):
     own, other = (
         "MolsliceError: no such file: data.csv",

@@ -106,6 +106,7 @@ def processes_with(text):
     return found
 
 
+@pytest.mark.slow
 def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
     command, environment = write_run(1, KILL, TWO_RUNS, "fsdp")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
@@ -123,7 +124,7 @@ def test_torchrun_starts_killed_workers_again(write_run, tmp_path):
     assert not processes_with(str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_run, tmp_path):
     command, environment = write_run(0, KILL.replace("KILL", "TERM"), ONE_RUN)
     command += ["--out", str(tmp_path / "run")]
@@ -137,7 +138,9 @@ def test_a_signal_to_the_program_stops_its_processes_and_resume_continues(write_
     assert (tmp_path / "run" / CONFIG).is_file()
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, marks=pytest.mark.exhaustive), pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_when_one_process_is_killed_the_other_ends(write_run, tmp_path, rank):
     command, environment = write_run(rank, KILL, ONE_RUN)
     done = complete([*command, "--out", str(tmp_path / "run")], environment, -9 if rank == 0 else 1)
@@ -148,7 +151,7 @@ def test_when_one_process_is_killed_the_other_ends(write_run, tmp_path, rank):
     assert not processes_with(str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_process_that_waits_for_a_killed_one_ends(write_run, tmp_path):
     command, environment = write_run(0, "time.sleep(600)", ONE_RUN)
     program = Path(command[0])
@@ -160,7 +163,7 @@ def test_a_process_that_waits_for_a_killed_one_ends(write_run, tmp_path):
     assert not processes_with(str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rank", [0, 1])
 def test_when_one_process_fails_the_other_ends(write_run, tmp_path, rank):
     command, environment = write_run(rank, 'raise MolsliceError("row 7 is torn")', ONE_RUN)

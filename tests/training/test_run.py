@@ -86,6 +86,7 @@ def test_targets_are_standardized_by_the_training_split(finished):
     assert targets.units == ("eV",)
 
 
+@pytest.mark.slow
 def test_minutes_become_steps_that_repeat_the_run(build_config, tmp_path):
     # batch norms have statistics that measuring the speed must not leave behind
     small = build_config(training={"max_minutes": 0.02}, model={"name": "gin_virtual"})
@@ -352,7 +353,7 @@ def test_a_read_ahead_that_failed_on_a_full_queue_closes(stream, monkeypatch):
     assert not closing.is_alive()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_compiled_equals_eager(build_config, write_config, tmp_path):
     """Runs in a separate process, because the shape checks of the tests cannot be compiled."""
     sections = {"model": {"dropout": 0.0, "attention_dropout": 0.0}}

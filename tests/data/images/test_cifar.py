@@ -254,7 +254,7 @@ def test_fetching_from_the_hub(tmp_path, monkeypatch, number):
     assert not list((tmp_path / "new").glob(".*"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_real_jpeg_copy():
     data = Cifar10(root=shared("cifar10_jpeg"))
     sizes = {name: len(rows) for name, rows in data.splits.items()}

@@ -387,11 +387,11 @@ def test_a_read_only_cache_means_memory(table, monkeypatch):
         ("esol", "measured log solubility in mols per litre", "regression", 1128, 0),
         ("bbbp", "p_np", "classification", 2050, 11),
         pytest.param(
-            "tox21", ["NR-AR", "SR-p53", "SR-ATAD5"], "classification", 7831, 8, marks=pytest.mark.slow
+            "tox21", ["NR-AR", "SR-p53", "SR-ATAD5"], "classification", 7831, 8, marks=pytest.mark.exhaustive
         ),
     ],
 )
-@pytest.mark.parametrize("split", ["random", pytest.param("scaffold", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("split", ["random", pytest.param("scaffold", marks=pytest.mark.exhaustive)])
 def test_moleculenet(name, targets, kind, rows, bad, split):
     path = shared("moleculenet", f"{name}.csv.gz")
     dataset = Csv(path=path, target_columns=targets, kind=kind, split=split)

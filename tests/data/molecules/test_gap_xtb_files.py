@@ -96,7 +96,7 @@ def test_no_form_of_a_molecule_straddles_the_split(part_of):
     assert (part_of == np.array(named, dtype=object)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_form_straddles_the_split_by_another_name(table, part_of):
     """Check the split by the connectivity block of InChI, which the program does not use."""
     with rdBase.BlockLogs():

@@ -46,6 +46,7 @@ def test_labels_are_plausible_and_agree(table):
     assert table["smiles"].is_unique
 
 
+@pytest.mark.slow
 def test_charges_are_those_of_the_atoms(table):
     with np.load(FOLDER / "charges.npz") as packed:
         assert packed["charges"].dtype == np.int16
@@ -63,7 +64,8 @@ def test_charges_are_those_of_the_atoms(table):
     assert max(means["F"]) < 0
 
 
-@pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_split_follows_the_rule_and_holds_out_the_molecules_of_the_small_form(table, step):
     split = torch.load(FOLDER / "split_dict.pt", weights_only=False)
     assert (np.sort(np.concatenate(list(split.values()))) == np.arange(len(table))).all()

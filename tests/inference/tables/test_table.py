@@ -368,7 +368,7 @@ def test_a_full_disk_leaves_what_was_there(model, tmp_path, monkeypatch, name):
     assert left(tmp_path) == ["in.csv", name]
 
 
-@pytest.mark.parametrize("name", ["out.csv", pytest.param("out.csv.gz", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["out.csv", pytest.param("out.csv.gz", marks=pytest.mark.exhaustive)])
 def test_a_limit_of_the_system_is_one_line(tmp_path, name):
     """Uses a limit of the operating system: the process cannot write files above 20,000 bytes."""
     folder = checkpoint_folder(tmp_path / "model")
