@@ -87,10 +87,8 @@ def inputs(smiles, atom_order="canonical"):
     return padded_arrays([molecule_arrays(each, atom_order=atom_order) for each in smiles])
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [name if name == "slice_sort" else pytest.param(name, marks=pytest.mark.slow) for name in ATTENTIONS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ATTENTIONS)
 def test_both_files_predict_what_the_model_predicts(attention, exported):
     model, onnx_file, pt2_file = exported(attention)
     session, program = onnxruntime.InferenceSession(onnx_file), torch.export.load(pt2_file).module()
