@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from molslice.files.urls import File
     from molslice.report.training import AnyPredictor
 
 __all__ = ["HelpFormatter", "add_run_options", "check_needs", "positive", "split_overrides"]
 
+AUTO = "auto"
 LARGEST = 2**63 - 1
 INPUT_HELP = (
     "files with a column of SMILES: CSV or TSV, Parquet, JSON lines, .smi or .sdf, also .gz or .zst; "
@@ -129,10 +132,15 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="hide progress bars and messages")
 
 
-def add_run_options(parser: argparse.ArgumentParser, *, device: bool = False) -> None:
-    """Add `--quiet` and `--json`, before them `--device` if the verb has it."""
-    if device:
-        add_device(parser)
+def add_run_options(parser: argparse.ArgumentParser, *, device: str | None = None) -> None:
+    """Add `--quiet` and `--json`, before them `--device` if the verb has it.
+
+    Args:
+        parser: The parser of the verb.
+        device: As in `add_device`; None for a verb without this option.
+    """
+    if device is not None:
+        add_device(parser, device)
     add_quiet(parser)
     add_json(parser)
 
@@ -159,11 +167,20 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     )
 
 
-def load_chosen_model(args: argparse.Namespace) -> "AnyPredictor":
-    """Load the model of `add_model` with the options of `add_device` and `add_fragment`."""
+def load_chosen_model(args: argparse.Namespace, rows: int | None = None) -> "AnyPredictor":
+    """Load the model of `add_model` with the options of `add_device` and `add_fragment`.
+
+    Args:
+        args: The arguments of the verb.
+        rows: As in `choose_device`.
+    """
     from molslice.inference.load import load_model
 
-    return load_model(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
+    model = load_model(
+        args.model, choose_device(args, rows), fragment=args.fragment, wildcards=args.wildcards
+    )
+    say_device(args, model.device)
+    return model
 
 
 def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:
@@ -221,9 +238,48 @@ def add_number_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--device`."""
-    parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
+def add_device(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add `--device`.
+
+    Args:
+        parser: The parser of the verb.
+        default: `cpu`, or what `auto` means for the verb, such as "a GPU for large files".
+    """
+    if default == "cpu":
+        parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
+        return
+    parser.add_argument(
+        "--device", default=AUTO, help=f"device: auto, cpu, cuda, cuda:1, ... (default: auto, {default})"
+    )
+
+
+def choose_device(args: argparse.Namespace, rows: int | None = None) -> str:
+    """Return the device of `add_device`: for `auto`, CUDA if it is available and the input is not small.
+
+    Args:
+        args: The arguments of the verb.
+        rows: Number of molecules or an estimate of it; None if any number is worth the start of a GPU.
+    """
+    if args.device != AUTO:
+        return args.device
+    from torch import cuda
+
+    from molslice.inference.reading import DEVICE_PARALLEL_ROWS
+
+    if (rows is not None and rows < DEVICE_PARALLEL_ROWS) or not cuda.is_available():
+        return "cpu"
+    return "cuda"
+
+
+def say_device(args: argparse.Namespace, device: "torch.device | str") -> None:
+    """Name the GPU on standard error if `choose_device` found it."""
+    if args.device != AUTO or args.quiet or str(device) == "cpu":
+        return
+    from torch import cuda
+
+    from molslice.cli.console import say
+
+    say(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

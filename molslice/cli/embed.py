@@ -18,6 +18,8 @@ from molslice.cli.arguments import (
     add_run_options,
     add_strict,
     add_workers,
+    choose_device,
+    say_device,
 )
 from molslice.cli.console import say, say_failed_rows, say_treated_rows, write_json
 
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume(parser)
     add_strict(parser)
     add_fragment(parser)
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="a GPU for large files")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.embedding import Embedder
     from molslice.inference.load import load_network
     from molslice.inference.tables.sinks import ENDINGS
-    from molslice.inference.tables.table import predict_table
+    from molslice.inference.tables.table import estimate_rows, predict_table
 
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")
-    embedder = Embedder(
-        load_network(args.model, args.device, fragment=args.fragment, wildcards=args.wildcards)
-    )
+    device = choose_device(args, estimate_rows(args.input))
+    embedder = Embedder(load_network(args.model, device, fragment=args.fragment, wildcards=args.wildcards))
+    say_device(args, device)
     report = predict_table(
         embedder,
         args.input,

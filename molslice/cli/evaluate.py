@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=file_path, metavar="DIR", help="write the result and plots of --uncertainty"
     )
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="a GPU if there is one")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_columns(parser)
     add_fragment(parser)
     add_strict(parser)
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="cpu")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,15 +9,18 @@ predict`, `molslice evaluate` and `load_model`.
 import argparse
 
 from molslice.cli.arguments import (
+    AUTO,
     add_columns,
     add_fragment,
     add_number_format,
     add_run_options,
     add_strict,
+    choose_device,
     file_or_url,
     file_path,
     minutes,
     model_name,
+    say_device,
     whole_number,
     worker_count,
 )
@@ -93,9 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=worker_count, metavar="N", help="processes that read SMILES")
     parser.add_argument(
         "--device",
-        choices=("cpu", "cuda", "mps"),
-        default="cpu",
-        help="where the encoder is fine-tuned; cuda is the first GPU (default: cpu)",
+        choices=(AUTO, "cpu", "cuda", "mps"),
+        default=AUTO,
+        help="where the encoder is fine-tuned (default: auto, the first GPU if there is one)",
     )
     add_run_options(parser)
 
@@ -120,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
     from molslice.fitting.fit import fit
     from molslice.pretrained import DEFAULT_ENCODER
 
+    device = choose_device(args, 0 if args.no_encoder else None)
+    say_device(args, device)
     units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
     about = fit(
         args.data,
@@ -143,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         encoder=None if args.no_encoder else args.encoder or DEFAULT_ENCODER,
         workers=args.workers,
-        device=args.device,
+        device=device,
         quiet=args.quiet,
     )
     if args.json:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=count, default=0, metavar="N", help="seed of the random draws (default: 0)"
     )
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="cpu")
 
 
 def _temperature(text: str) -> float:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
+    AUTO,
     add_engine,
     add_fragment,
     add_input,
@@ -18,6 +19,7 @@ from molslice.cli.arguments import (
     add_workers,
     check_needs,
     file_path,
+    load_chosen_model,
     share,
 )
 from molslice.cli.console import (
@@ -95,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume(parser)
     add_strict(parser, in_folder=True)
     add_fragment(parser)
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="a GPU for large files; cpu with --engine")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,8 +105,10 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.load import Predictor, load_model
 
     _check_usage(args)
-    device = "cpu" if args.engine else args.device  # Ray's workers load the model again
-    predictor = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
+    if args.engine:  # its workers load the model again
+        predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
+    else:
+        predictor = load_chosen_model(args, _count_rows(args))
     options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, options, args)
@@ -114,6 +118,15 @@ def run(args: argparse.Namespace) -> int:
         return _write_submission(predictor, args)
     args.usage_error("--submission needs the run of a network")
     raise AssertionError("a usage error ends the program")
+
+
+def _count_rows(args: argparse.Namespace) -> int | None:
+    """Return the number of molecules to predict, or an estimate; None for a submission."""
+    from molslice.inference.tables.table import estimate_rows
+
+    if args.smiles is not None:
+        return len(args.smiles)
+    return None if args.input is None else estimate_rows(args.input)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -266,7 +279,7 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
 
     return RayEngine(
         args.model,
-        args.device,
+        "cpu" if args.device == AUTO else args.device,
         args.workers or None,
         args.interval,
         args.fragment,

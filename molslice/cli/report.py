@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
     add_fragment(parser)
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="a GPU if there is one")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=count, default=0, metavar="N", help="seed of the first episode (default: 0)"
     )
-    add_run_options(parser, device=True)
+    add_run_options(parser, device="cpu")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,15 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from molslice.cli.arguments import add_device, add_quiet, model_name, positive, positive_number
+from molslice.cli.arguments import (
+    add_device,
+    add_quiet,
+    choose_device,
+    model_name,
+    positive,
+    positive_number,
+    say_device,
+)
 from molslice.cli.console import say
 
 if TYPE_CHECKING:
@@ -48,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=positive_number, metavar="SECONDS", help="time limit of a request (default: 30)"
     )
-    add_device(parser)
+    add_device(parser, "a GPU if there is one")
     add_quiet(parser)
 
 
@@ -75,11 +83,13 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             say(f"serving {', '.join(args.models)} at {address} (Ctrl-C ends it)")
 
+    device = choose_device(args)
+    say_device(args, device)
     serve(
         args.models,
         host=args.host,
         port=args.port,
-        device=args.device,
+        device=device,
         workers=args.workers,
         limits=chosen_limits(args),
         started=started,

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", default="fp32", metavar="TYPE", help="fp32, bf16 or fp16 by autocast (default: fp32)"
     )
-    add_device(parser)
+    add_device(parser, "cpu")
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     add_rounds(parser, 1.0, steps=True)
     parser.add_argument(

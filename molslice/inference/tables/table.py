@@ -13,14 +13,14 @@ import torch
 
 from molslice.data.molecules.fragments import count_wildcards
 from molslice.data.molecules.header import current_versions
-from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.input_files import find_files, name_of
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
-from molslice.files.lines import STDIN
+from molslice.files.lines import STDIN, is_pipe
 from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk, labels, numbers
-from molslice.files.urls import File, Url, as_file
+from molslice.files.urls import File, Url, as_file, file_size
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.options import PLAIN, PredictionOptions
@@ -31,7 +31,7 @@ from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import MolsliceError
 
-__all__ = ["Computed", "Engine", "TableReport", "check_target", "predict_table"]
+__all__ = ["Computed", "Engine", "TableReport", "check_target", "estimate_rows", "predict_table"]
 
 Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
@@ -310,6 +310,15 @@ def _stream(
             bar.annotate(f"{report.rows:,} molecules")
             bar.move(position)
     report.refusals = refusals.report()
+
+
+def estimate_rows(paths: Sequence[str | File]) -> int:
+    """Estimate the number of rows of files from their sizes; 0 for standard input and unreadable files."""
+    rows = 0
+    with contextlib.suppress(OSError, MolsliceError):  # opening the files names the reason
+        for path in find_files(paths):
+            rows += 0 if is_pipe(path) else file_size(path) // ROW_BYTES
+    return rows
 
 
 def _in_this_program(

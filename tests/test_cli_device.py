@@ -1,0 +1,122 @@
+"""The device that `--device auto` chooses, on a machine with and without a GPU."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from molslice.cli import main
+from molslice.cli.arguments import choose_device, say_device
+from molslice.inference.reading import DEVICE_PARALLEL_ROWS
+from molslice.inference.tables.table import ROW_BYTES, estimate_rows
+
+
+class Stop(Exception):
+    """Ends a command where it would compute."""
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The devices on which commands load models. No model is loaded."""
+    devices = []
+
+    def record(name, device="cpu", **options):
+        devices.append(device)
+        raise Stop
+
+    for module in ("load.load_model", "load.load_network"):
+        monkeypatch.setattr(f"molslice.inference.{module}", record)
+    return devices
+
+
+def arguments(device, quiet=False):
+    return SimpleNamespace(device=device, quiet=quiet)
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "expected"),
+    [
+        ("auto", None, "cuda"),
+        ("auto", DEVICE_PARALLEL_ROWS, "cuda"),
+        ("auto", DEVICE_PARALLEL_ROWS - 1, "cpu"),
+        ("cuda:1", 1, "cuda:1"),
+        ("cpu", None, "cpu"),
+    ],
+)
+def test_a_gpu_is_used_unless_the_input_is_small(gpu, device, rows, expected):
+    assert choose_device(arguments(device), rows) == expected
+
+
+def test_without_a_gpu_all_is_computed_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device(arguments("auto")) == "cpu"
+    assert choose_device(arguments("cuda")) == "cuda"  # loading the model refuses it
+
+
+def test_a_gpu_that_was_found_is_named(gpu, capsys):
+    say_device(arguments("auto"), torch.device("cuda"))
+    assert capsys.readouterr().err == "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
+    for args, device in [
+        (arguments("auto", quiet=True), "cuda"),
+        (arguments("cuda"), "cuda"),
+        (arguments("auto"), torch.device("cpu")),
+    ]:
+        say_device(args, device)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_rows_are_estimated_from_sizes(tmp_path):
+    for name, rows in [("a.csv", 30), ("b.csv", 12)]:
+        (tmp_path / name).write_text("x" * ROW_BYTES * rows)
+    assert estimate_rows([str(tmp_path / "*.csv")]) == 42
+    assert estimate_rows(["-"]) == 0
+    assert estimate_rows([str(tmp_path / "none.csv")]) == 0
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_large_files_are_predicted_on_a_gpu(verb, gpu, loaded, tmp_path):
+    small, large = tmp_path / "small.csv", tmp_path / "large.csv"
+    small.write_text("smiles\nC\n")
+    large.write_text("smiles\n" + "C" * ROW_BYTES * DEVICE_PARALLEL_ROWS)
+    for file in (small, large):
+        with pytest.raises(Stop):
+            main([verb, "gap-xtb", "--input", str(file), "--output", str(tmp_path / "out.csv")])
+    assert loaded == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["predict", "gap-xtb", "--smiles", "C"], "cpu"),
+        (["predict", "gap-xtb", "--smiles", "C", "--device", "cuda"], "cuda"),
+        (["predict", "gap-xtb", "--input", "-", "--output", "-", "--engine", "ray"], "cpu"),
+        (["evaluate", "gap-xtb"], "cuda"),
+        (["report", "gap-xtb"], "cuda"),
+        (["explain", "gap-xtb", "--smiles", "C", "--out", "no/molecule.svg"], "cpu"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2] + value[4:]),
+)
+def test_each_verb_has_its_rule(words, expected, gpu, loaded):
+    with pytest.raises(Stop):
+        main(words)
+    assert loaded == [expected]
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], "cuda"), (["--no-encoder"], "cpu")])
+def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch):
+    devices = []
+
+    def record(*positional, device, **options):
+        devices.append(device)
+        raise Stop
+
+    monkeypatch.setattr("molslice.fitting.fit.fit", record)
+    with pytest.raises(Stop):
+        main(["fit", "data.csv", "--target", "y", "--out", "model", *words])
+    assert devices == [expected]
