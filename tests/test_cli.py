@@ -551,7 +551,7 @@ def test_an_output_that_cannot_be_written_is_one_line(words, code, message, tmp_
 
 def test_a_closed_pipe_ends_a_prediction_quietly(tmp_path):
     (tmp_path / "in.csv").write_text("smiles\n" + "CCO\n" * 5000)
-    words = "predict gap-xtb --input in.csv --output - --workers 0 | head -1"
+    words = "predict gap-xtb --input in.csv --output - --workers 0 --quiet | head -1"
     done = run_in_shell(words, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "smiles,homolumogap_eV,error\n", "")
 
