@@ -90,17 +90,7 @@ def test_json(explain, method):
 
 def test_explanations_that_do_not_converge_are_named(capsys, tmp_path):
     push_pull = "CN(C)c1ccc(C=C(C#N)C#N)cc1"
-    words = [
-        "explain",
-        "gap-xtb",
-        "--method",
-        "shapley",
-        "--max-evaluations",
-        "200",
-        "--smiles",
-        push_pull,
-        "--quiet",
-    ]
+    words = ["explain", "gap-xtb", "--method", "shapley", "--max-evaluations", "200", "--smiles", push_pull]
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert "\nwarning: not converged: standard error up to " in out
