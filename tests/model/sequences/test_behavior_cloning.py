@@ -1,5 +1,7 @@
 """Tests of behavior cloning: the formula, padding, parameters, and errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -83,6 +85,13 @@ def test_parameters():
 def test_bad_options_are_named(changes, message):
     with pytest.raises(MolsliceError, match=message):
         build(**changes)
+
+
+def test_actions_beyond_the_limit_are_refused():
+    data = replace(DATA, statistics={**STATISTICS, "action_low": (-2.0, 0.0), "action_high": (1.0, 1.0)})
+    with pytest.raises(MolsliceError, match=r"actions up to 2, beyond model\.action_limit 1;"):
+        BehaviorCloningSpec(2, 8, action_limit=1.0).build(AttentionChoice(), data)
+    BehaviorCloningSpec(2, 8, action_limit=2.0).build(AttentionChoice(), data)
 
 
 def test_there_is_no_attention_to_compare():

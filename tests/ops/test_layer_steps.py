@@ -1,0 +1,24 @@
+"""Tests of the seeds of dropout that kernels take; the kernels are tested in `test_triton_layers.py`."""
+
+import torch
+
+from molslice.ops.layer_steps import draw_seed, seeds_drawn_at_once
+
+TOKENS = torch.zeros(2, 3, 4)
+
+
+def test_seeds_drawn_at_once_are_like_seeds_drawn_one_by_one():
+    with seeds_drawn_at_once(TOKENS, 2):
+        seeds = [draw_seed(TOKENS, 0.1) for _ in range(3)]  # the third is drawn alone
+    for seed in [*seeds, draw_seed(TOKENS, 0.1)]:
+        assert seed is not None
+        assert (seed.shape, seed.dtype) == ((1,), torch.int64)
+    assert len({int(seed) for seed in seeds}) == 3
+
+
+def test_without_dropout_no_seed_is_drawn():
+    with seeds_drawn_at_once(TOKENS, 0):
+        assert draw_seed(TOKENS, 0.0) is None
+    state = torch.get_rng_state()
+    assert draw_seed(TOKENS, 0.0) is None
+    assert torch.equal(torch.get_rng_state(), state)
