@@ -12,7 +12,7 @@ from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
-from molslice.data.molecules.tables import check_decimal_mark, open_molecules
+from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
@@ -70,13 +70,17 @@ def read_fit_data(
         if split not in SPLITS and tables.trimmed(split) not in known:
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
         check_decimal_mark(table, names, options.written.decimal)
+        written = options.written
+        if kind != "regression":
+            written, meanings = find_classes(table, names, written)
+            findings += meanings
         side = SideColumns(table, names)
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
             side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
-            columns = [read(chunk[name], name, chunk.where, options.written) for name in names]
+            columns = [read(chunk[name], name, chunk.where, written) for name in names]
             numbers.append(np.stack(columns, axis=1))
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:

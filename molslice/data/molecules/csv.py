@@ -1,8 +1,7 @@
 """Molecules from a user's tables with a column of SMILES and columns of targets."""
 
-import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,15 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.tables import check_decimal_mark, open_molecules
+from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.split_choice import SplitChoice, checked_choice
 from molslice.data.target_values import check_outliers, checked_kind, find_kind, listed_values
 from molslice.files import cache
 from molslice.files.tables import (
-    DEFAULT_FORMAT,
     READER_VERSION,
     Chunk,
     NumberFormat,
     file_format,
-    labels,
     numbers,
     place_of,
 )
@@ -34,7 +31,6 @@ from molslice.types import MolsliceError
 
 COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
 ROWS_AT_ONCE = 100_000
-Reader = Callable[[Sequence[str], str, Callable[[int], str]], np.ndarray]
 CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
 
 
@@ -103,19 +99,21 @@ class Csv(MoleculeDataset):
         self.notices: list[str] = []
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
-        given_kind = checked_kind(kind)
+        self._given_kind = checked_kind(kind)
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
         warn_of_repeated(self.files)
         self.source, self._delimiter = name_of(self.files["train"]), delimiter
         choice = checked_choice(split, set(self.files))
-        self._format = NumberFormat(decimal, listed_values(missing_values))
-        read = functools.partial(labels if given_kind == "classification" else numbers, how=self._format)
-        smiles, targets, words, sizes = self._read(choice.column, smiles_column, read)
+        self._format = NumberFormat(
+            decimal, listed_values(missing_values), classes=self._given_kind == "classification"
+        )
+        smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         advice = "--data.missing_values {}", "--data.outliers keep"
         self.notices += check_outliers(targets, self.target_names, self.source, self.where, outliers, advice)
-        self.kind, notices = (given_kind, []) if given_kind else find_kind(targets, self.target_names)
-        self.notices += notices
+        known, names = self._given_kind, self.target_names
+        self.kind, doubts = (known, []) if known else find_kind(targets, names)
+        self.notices += doubts
         self.store = self._prepare(
             smiles,
             targets,
@@ -157,6 +155,9 @@ class Csv(MoleculeDataset):
                 smiles_column = self.smiles_column = table.smiles_column
                 targets = [name for name in self.target_names if name in columns]
                 check_decimal_mark(table, targets, self._format.decimal)
+                if self._given_kind != "regression":
+                    self._format, meanings = find_classes(table, targets, self._format)
+                    self.notices += [text for text in meanings if text not in self.notices]
                 side = SideColumns(table, targets)
                 wanted = list(dict.fromkeys([smiles_column, *columns, *side.names]))
                 for chunk in table.chunks(ROWS_AT_ONCE, wanted):
@@ -165,7 +166,7 @@ class Csv(MoleculeDataset):
                 self.notices += [text for text in side.notices() if text not in self.notices]
 
     def _read(
-        self, split_column: str | None, smiles_column: str | None, read: Reader
+        self, split_column: str | None, smiles_column: str | None
     ) -> tuple[list[str], np.ndarray, list[str], dict[str, int]]:
         """Read SMILES, targets [rows, T], the split column, and the number of rows of each split."""
         extra = [] if split_column is None else [split_column]
@@ -179,7 +180,7 @@ class Csv(MoleculeDataset):
                 raise MolsliceError(
                     f"{chunk.path}: the column {self.smiles_column!r} cannot be both the SMILES and a target"
                 )
-            columns = [read(chunk[name], name, chunk.where) for name in self.target_names]
+            columns = [numbers(chunk[name], name, chunk.where, self._format) for name in self.target_names]
             targets.append(np.stack(columns, axis=1))
             smiles += chunk[self.smiles_column]
             words += chunk[split_column] if split_column is not None else []
@@ -231,7 +232,7 @@ class Csv(MoleculeDataset):
         formats = [file_format(file) for file in self._all_files]
         if {*formats} - {".csv"} or self._delimiter is not None:
             identity |= {"formats": formats, "delimiter": self._delimiter}
-        if self._format != DEFAULT_FORMAT:
+        if (self._format.decimal, self._format.missing) != (None, ()):
             identity |= {"decimal": self._format.decimal, "missing": list(self._format.missing)}
         source = prepare.Source(
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity

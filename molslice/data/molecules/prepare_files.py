@@ -30,7 +30,13 @@ from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
-from molslice.data.molecules.tables import MoleculeTable, Structure, check_decimal_mark, open_molecules
+from molslice.data.molecules.tables import (
+    MoleculeTable,
+    Structure,
+    check_decimal_mark,
+    find_classes,
+    open_molecules,
+)
 from molslice.data.target_values import check_outliers
 from molslice.files.atomic import UnwritableError, is_taken, move_folder, write_atomically
 from molslice.files.lines import STDIN
@@ -107,7 +113,9 @@ class InputRows:
             if table.find(name) == table.find(table.smiles_column):
                 raise MolsliceError(f"the column {name!r} cannot be both the SMILES and a target")
         check_decimal_mark(table, targets, written.decimal)
-        self.table, self.targets, self.written = table, list(targets), written
+        self.table, self.targets = table, list(targets)
+        self.written, meanings = find_classes(table, targets, written)
+        table.findings += meanings
         self.side = SideColumns(table, targets)
         self.name, self.size, self.digest = name_of(table.paths), table.size, ""
 

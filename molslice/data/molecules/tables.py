@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from molslice.data.molecules.input_files import find_files, name_of
@@ -15,7 +15,7 @@ from molslice.data.molecules.smiles_column import (
     other_notation,
 )
 from molslice.files.lines import STDIN, is_pipe
-from molslice.files.tables import Chunk, Row, Table, open_table, trimmed
+from molslice.files.tables import Chunk, NumberFormat, Row, Table, class_words, open_table, trimmed
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File, file_size
@@ -26,10 +26,12 @@ __all__ = [
     "MoleculeTable",
     "Structure",
     "check_decimal_mark",
+    "find_classes",
     "open_molecules",
 ]
 
 NOTATION_ROWS = 5  # few, so that damage below is found with the rows before it
+CLASS_ROWS = 50
 ASKED_ROWS = 10_000
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
@@ -306,6 +308,26 @@ class _Structures(Table):
             except ChemError as reason:
                 error = str(reason)
         return row._replace(cells=cells, error=error)
+
+
+def find_classes(
+    table: MoleculeTable, columns: Sequence[str], how: NumberFormat
+) -> tuple[NumberFormat, list[str]]:
+    """Find whether the targets of a table are classes that are written as words, by its first rows.
+
+    Args:
+        table: The table, before its rows are read.
+        columns: The columns of the targets.
+        how: How their numbers are written.
+
+    Returns:
+        How the targets are written, and what the words mean, a sentence for each column that has some.
+    """
+    rows, places = table.peek(CLASS_ROWS), [table.find(name) for name in columns]
+    cells = {name: [row[place] for row in rows] for name, place in zip(columns, places, strict=True)}
+    words = class_words(cells, how)
+    meanings = [f"{name}: {', '.join(meaning)}" for name, meaning in words.items()]
+    return (replace(how, classes=True) if words else how), meanings
 
 
 def check_decimal_mark(table: MoleculeTable, columns: Sequence[str], decimal: str | None) -> None:

@@ -32,7 +32,14 @@ from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of, trimmed
-from molslice.files.tables.cells import DEFAULT_FORMAT, NumberFormat, is_missing, labels, numbers
+from molslice.files.tables.cells import (
+    DEFAULT_FORMAT,
+    NumberFormat,
+    class_words,
+    is_missing,
+    labels,
+    numbers,
+)
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.json_lines import JsonTable
 from molslice.files.tables.parquet import ParquetTable, open_parquet
@@ -49,6 +56,7 @@ __all__ = [
     "Row",
     "Table",
     "Unreadable",
+    "class_words",
     "file_format",
     "is_missing",
     "labels",

@@ -1,9 +1,9 @@
 """Convert the cells of a column to numbers or labels; messages name row, column and text."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +13,14 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DEFAULT_FORMAT", "NumberFormat", "is_missing", "labels", "numbers"]
+__all__ = ["DEFAULT_FORMAT", "NumberFormat", "class_words", "is_missing", "labels", "numbers"]
 
 MISSING = ("", "nan", "na", "n/a", "<na>", "null", "none")
 TRUTH = {"true": 1.0, "false": 0.0}
+CLASS_WORDS = {
+    **dict.fromkeys(("yes", "active", "positive", "toxic"), 1.0),
+    **dict.fromkeys(("no", "inactive", "negative", "nontoxic", "non-toxic"), 0.0),
+}
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
     r"[~≈].*": " (write the number alone)",
@@ -29,8 +33,8 @@ ADVICE = {
     r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?": " (it is a date: give a column of numbers)",
     r"[\d.]+\s*[-\u2010-\u2015]\s*[\d.]+": " (a range is no value: leave the cell empty)",
     r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
-    r"\D*": " (leave unknown values empty, and write classes as 0 and 1; or name the word with "
-    "--missing-value or data.missing_values)",
+    r"\D*": " (leave unknown values empty, and write classes as 0 and 1, or as a pair such as "
+    "active and inactive; or name the word with --missing-value or data.missing_values)",
 }
 DECIMALS = (".", ",")
 _WITH_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?([eE][+-]?\d+)?"
@@ -44,6 +48,7 @@ class NumberFormat:
         decimal: The decimal mark, `.` or `,`. With `,`, a point separates thousands. None means `.` where
             nothing speaks against it.
         missing: Cells that are missing values: numbers by value, texts without regard to upper case.
+        classes: Whether all values are classes: 0, 1 or a word of `CLASS_WORDS`.
 
     Raises:
         MolsliceError: The mark is another one, or a missing value is infinite, or no number and no text.
@@ -51,6 +56,7 @@ class NumberFormat:
 
     decimal: str | None = None
     missing: tuple[float | str, ...] = ()
+    classes: bool = False
 
     def __post_init__(self) -> None:
         if self.decimal not in (None, *DECIMALS):
@@ -63,11 +69,16 @@ class NumberFormat:
         """Return which cells have a missing value, by their text in lower case and their number, bool [n]."""
         if not self.missing:
             return np.zeros(len(values), bool)
-        texts, floats = {str(value).strip().lower() for value in self.missing}, list[float]()
+        floats = list[float]()
         for value in self.missing:
             with suppress(ValueError):
                 floats.append(float(value))
-        return words.isin(texts).to_numpy() | np.isin(values, floats)
+        return words.isin(self.missing_texts).to_numpy() | np.isin(values, floats)
+
+    @property
+    def missing_texts(self) -> set[str]:
+        """The missing values as texts in lower case."""
+        return {str(value).strip().lower() for value in self.missing}
 
 
 DEFAULT_FORMAT = NumberFormat()
@@ -110,7 +121,7 @@ def numbers(
             plain.where(written, None).str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
         )
     wide = np.array(pd.to_numeric(plain, errors="coerce"), dtype=np.float64)
-    for word, value in TRUTH.items():
+    for word, value in {**TRUTH, **(CLASS_WORDS if how.classes else {})}.items():
         wide[(words == word).to_numpy()] = value
     marked = how.is_missing(words, wide)
     missing, wide = missing | marked, np.where(marked, np.nan, wide)
@@ -118,6 +129,7 @@ def numbers(
         (np.isnan(wide) & ~missing, "is not a number"),
         (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),
         (np.abs(wide) > np.finfo(np.float32).max, "is too large for 32-bit floating point"),
+        (~np.isin(wide, (0.0, 1.0)) & ~missing if how.classes else missing[:0], "is neither 0 nor 1"),
     ):
         if wrong.any():
             place = int(wrong.argmax())
@@ -127,10 +139,33 @@ def numbers(
     return wide
 
 
+def class_words(
+    columns: Mapping[str, Sequence[str]], how: NumberFormat = DEFAULT_FORMAT
+) -> dict[str, list[str]]:
+    """Find columns of classes that are written as words, such as active and inactive; see `CLASS_WORDS`.
+
+    Args:
+        columns: The first cells of each target.
+        how: How their numbers are written.
+
+    Returns:
+        What each word means, such as `active is 1`, by column. Empty if no column has such a word, or a cell
+        of any column is neither a class nor a missing value.
+    """
+    found: dict[str, list[str]] = {}
+    for name, cells in columns.items():
+        words = {cell.strip().lower() for cell in cells if not is_missing(cell)} - how.missing_texts
+        if not words <= {"0", "1", "0.0", "1.0", *TRUTH, *CLASS_WORDS}:
+            return {}
+        if named := sorted(words & CLASS_WORDS.keys()):
+            found[name] = [f"{word} is {CLASS_WORDS[word]:.0f}" for word in named]
+    return found
+
+
 def labels(
     texts: Sequence[str], column: str, where: Callable[[int], str], how: NumberFormat = DEFAULT_FORMAT
 ) -> np.ndarray:
-    """Convert cells to 0 and 1, as `numbers` does.
+    """Convert cells to 0 and 1, as `numbers` does with `classes`.
 
     Args:
         texts: The cells.
@@ -144,12 +179,7 @@ def labels(
     Raises:
         MolsliceError: A cell has any other text. The message names its row, its column and its text.
     """
-    values = numbers(texts, column, where, how)
-    wrong = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
-    if wrong.any():
-        place = int(wrong.argmax())
-        raise _complaint(where(place), column, texts[place], "is neither 0 nor 1")
-    return values.astype(np.float32)
+    return numbers(texts, column, where, replace(how, classes=True)).astype(np.float32)
 
 
 def _advice(text: str, how: NumberFormat) -> str:
