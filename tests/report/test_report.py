@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.cli.datasets import find_model_data
+from molslice.fitting.card import STANDARD_ERROR
 from molslice.folders.fitted import ROWS
 from molslice.inference.load import load_model
 from molslice.model.count import parameters_by_part
@@ -384,6 +385,7 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
         assert split.truth[:, 0] == pytest.approx([float(lines[row]["logS"]) for row in split.rows])
     error = np.mean([abs(float(row["logS"]) - float(row["logS_predicted"])) for row in kept])
     page = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
+    assert STANDARD_ERROR in page
     assert "train, cross-validated" in page
     assert f"{error:.3f}" in [word[:5] for word in page]
     shown = " ".join(page)
