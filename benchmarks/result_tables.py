@@ -784,6 +784,18 @@ class Difference(NamedTuple):
 
 
 @block
+def series_baselines() -> str:
+    """Return the accuracies of classical methods on time series, a row for each data set."""
+    by_problem = group_by(load("series_baselines")["entries"], lambda entry: entry["problem"])
+    rows = [
+        {"problem": problem, **{entry["method"]: percent(entry["test"]) for entry in entries}}
+        for problem, entries in by_problem.items()
+    ]
+    columns = {"boosted trees": "{boosting}", "LSTM": "{lstm}", "TCN": "{tcn}"}
+    return grid(rows, {"": "{problem}", **columns})
+
+
+@block
 def papers() -> str:
     """Return all tables, each with its source and the state of its columns."""
     return "\n\n".join([*map(paper_section, paper_tables()), paper_speed()])
