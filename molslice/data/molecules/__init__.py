@@ -2,6 +2,7 @@
 
 Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     prepare: Converts SMILES to a store in parallel, and caches it.
+    input_rows: Reads the rows of files with a running checksum.
     prepare_files: Converts files of any length to a store, and continues after an interruption.
     prepare_cluster: Does the same on a cluster.
     fragments: Chooses the molecules of mixtures.

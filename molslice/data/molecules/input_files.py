@@ -7,10 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe
-from molslice.files.urls import File, as_file, expand_pattern
+from molslice.files.urls import File, as_file, expand_pattern, file_size
 from molslice.types import MolsliceError
 
-__all__ = ["check_different", "check_rereadable", "find_files", "name_of", "warn_of_repeated"]
+__all__ = [
+    "bytes_on_disk",
+    "check_different",
+    "check_rereadable",
+    "find_files",
+    "name_of",
+    "warn_of_repeated",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +82,16 @@ def check_rereadable(paths: Sequence[File]) -> None:
     for path in paths:
         if is_pipe(path):
             raise MolsliceError(f"cannot read {name_of([path])} more than once; write it to a file")
+
+
+def bytes_on_disk(path: File) -> int:
+    """Return the number of bytes of a file; 0 for standard input.
+
+    Raises:
+        OSError: A local file cannot be read.
+        MolsliceError: A URL cannot be read.
+    """
+    return 0 if path == STDIN else file_size(path)
 
 
 def name_of(paths: Sequence[File]) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from molslice.data.molecules import prepare
+from molslice.data.molecules.input_rows import InputRows, target_values
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, featurize_chunk
-from molslice.data.molecules.prepare_files import Converted, InputRows, target_values
+from molslice.data.molecules.prepare_files import Converted
 from molslice.data.molecules.tables import FileChunks
 from molslice.files.lines import STDIN
 from molslice.files.ray_data import ray_map

@@ -16,35 +16,29 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION
-from molslice.data.molecules import prepare
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
-from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.input_rows import InputRows, Piece, target_values
 from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
-from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import (
-    MoleculeTable,
     Structure,
-    check_decimal_mark,
-    find_classes,
     open_molecules,
 )
 from molslice.data.target_values import check_outliers
 from molslice.files.atomic import UnwritableError, is_taken, move_folder, write_atomically
-from molslice.files.lines import STDIN
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
-from molslice.files.processes import WorkerPool, count_cores
-from molslice.files.progress import BYTES, Progress
-from molslice.files.tables import DEFAULT_FORMAT, READER_VERSION, Chunk, NumberFormat, numbers
+from molslice.files.processes import WorkerPool
+from molslice.files.progress import Progress
+from molslice.files.tables import DEFAULT_FORMAT, READER_VERSION, Chunk, NumberFormat
 from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
 
@@ -52,98 +46,10 @@ __all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
 
 PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
 SAVE_SECONDS = 5.0  # of work that a killed process may lose
-PARALLEL_BYTES = 1 << 20  # smaller files take less time than starting worker processes
 COMPARED_ROWS = 1_000_000  # rows of a store whose targets are compared, at most
 
 
-class Piece(NamedTuple):
-    """Consecutive rows of the input.
-
-    Attributes:
-        chunk: The rows.
-        smiles: Their SMILES.
-        digest: Checksum of these and all earlier rows.
-        position: Bytes of the files read so far.
-    """
-
-    chunk: Chunk
-    smiles: list[str]
-    digest: str
-    position: int
-
-
 Converted = Generator[tuple[Piece, PackedMolecules], None, None]
-
-
-def target_values(chunk: Chunk, targets: Sequence[str], how: NumberFormat) -> np.ndarray:
-    """Return the targets of a chunk, float64 [rows, T]. A store rounds them to float32.
-
-    Raises:
-        MolsliceError: A cell is not a number.
-    """
-    values = np.empty((len(chunk), len(targets)))
-    for place, name in enumerate(targets):
-        values[:, place] = numbers(chunk[name], name, chunk.where, how)
-    return values
-
-
-class InputRows:
-    """The rows of the input, with a running checksum.
-
-    Args:
-        table: The files.
-        targets: The columns of targets.
-        written: How their numbers are written.
-
-    Attributes:
-        name: The files, for messages.
-        digest: Checksum of all rows read so far.
-        side: The columns beside the targets that say what their numbers mean.
-
-    Raises:
-        MolsliceError: A column is missing, or given twice.
-    """
-
-    def __init__(
-        self, table: MoleculeTable, targets: Sequence[str], written: NumberFormat = DEFAULT_FORMAT
-    ) -> None:
-        for place, name in enumerate(targets):
-            if name in targets[:place]:
-                raise MolsliceError(f"the target {name!r} is given twice")
-            if table.find(name) == table.find(table.smiles_column):
-                raise MolsliceError(f"the column {name!r} cannot be both the SMILES and a target")
-        check_decimal_mark(table, targets, written.decimal)
-        self.table, self.targets = table, list(targets)
-        self.written, meanings = find_classes(table, targets, written)
-        table.findings += meanings
-        self.side = SideColumns(table, targets)
-        self.name, self.size, self.digest = name_of(table.paths), table.size, ""
-
-    def __iter__(self) -> Iterator[Piece]:
-        column = self.table.smiles_column
-        for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets, *self.side.names]):
-            yield self.piece(chunk, self.table.position)
-
-    def piece(self, chunk: Chunk, position: int) -> Piece:
-        """Add the next chunk to the checksum; `position` is the number of bytes of the files read so far."""
-        self.side.add(chunk)
-        smiles = chunk[self.table.smiles_column]
-        cells = smiles, [chunk[name] for name in self.targets], chunk.errors
-        self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()
-        return Piece(chunk, smiles, self.digest, position)
-
-    def number_of_workers(self, workers: int | None) -> int:
-        """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""
-        if workers is None:
-            is_small = self.size < PARALLEL_BYTES and STDIN not in self.table.paths
-            workers = 1 if is_small else count_cores()
-        return workers if workers > 1 else 0
-
-    def progress(self, what: str, shown: bool) -> Progress:
-        """Show how many bytes of the input are done."""
-        return Progress(what, self.size or None, BYTES, shown=shown)
-
-
 Engine = Callable[[InputRows, Featurizing, Chunk | None], Converted]  # continues after a chunk
 
 

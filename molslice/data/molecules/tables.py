@@ -7,18 +7,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from molslice.data.molecules.input_files import find_files, name_of
+from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
 from molslice.data.molecules.smiles_column import (
     CONVERSIONS,
     SMILES_NAMES,
     find_smiles_column,
     other_notation,
 )
-from molslice.files.lines import STDIN, is_pipe
+from molslice.files.lines import is_pipe
 from molslice.files.tables import Chunk, NumberFormat, Row, Table, class_words, open_table, trimmed
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
-from molslice.files.urls import File, file_size
+from molslice.files.urls import File
 from molslice.types import MolsliceError
 
 __all__ = [
@@ -60,7 +60,7 @@ class MoleculeTable:
         self._done = 0  # bytes of the files that are read
         self._skipped = 0  # files without rows at the beginning
         while self._skipped + 1 < len(self.paths) and not self._table.peek(1):
-            self._done += _size(self.paths[self._skipped])
+            self._done += bytes_on_disk(self.paths[self._skipped])
             self._skipped += 1
             self._table = next(tables)
             first = first if first.names else self._table
@@ -103,12 +103,12 @@ class MoleculeTable:
     @property
     def size(self) -> int:
         """Number of bytes of all files on the disk; standard input counts as 0."""
-        return sum(map(_size, self.paths))
+        return sum(map(bytes_on_disk, self.paths))
 
     @property
     def sizes_before(self) -> list[int]:
         """Number of bytes of all files before each file, to continue `position` of another process."""
-        return list(itertools.accumulate(map(_size, self.paths[:-1]), initial=0))
+        return list(itertools.accumulate(map(bytes_on_disk, self.paths[:-1]), initial=0))
 
     @property
     def position(self) -> int:
@@ -133,7 +133,7 @@ class MoleculeTable:
     def _chunks(self, size: int, places: dict[str, int]) -> Iterator[Chunk]:
         yield from _reordered(self._table, self.names, self.paths[0], size, places)
         for before, table in zip(self.paths[self._skipped :], self._tables, strict=False):
-            self._done += _size(before)
+            self._done += bytes_on_disk(before)
             self._table = table
             yield from _reordered(table, self.names, self.paths[0], size, places)
 
@@ -236,10 +236,6 @@ def _as_smiles(table: Table, convert: bool) -> Table:
     return _Structures(table, convert) if isinstance(table, SdfTable) else table
 
 
-def _size(path: File) -> int:
-    return 0 if path == STDIN else file_size(path)
-
-
 def _reordered(
     table: Table, names: Sequence[str], first: File, size: int, places: Mapping[str, int]
 ) -> Iterator[Chunk]:
@@ -323,6 +319,8 @@ def find_classes(
     Returns:
         How the targets are written, and what the words mean, a sentence for each column that has some.
     """
+    if not columns:
+        return how, []
     rows, places = table.peek(CLASS_ROWS), [table.find(name) for name in columns]
     cells = {name: [row[place] for row in rows] for name, place in zip(columns, places, strict=True)}
     words = class_words(cells, how)

@@ -152,14 +152,14 @@ def class_words(
         What each word means, such as `active is 1`, by column. Empty if no column has such a word, or a cell
         of any column is neither a class nor a missing value.
     """
-    found: dict[str, list[str]] = {}
+    meanings: dict[str, list[str]] = {}
     for name, cells in columns.items():
         words = {cell.strip().lower() for cell in cells if not is_missing(cell)} - how.missing_texts
         if not words <= {"0", "1", "0.0", "1.0", *TRUTH, *CLASS_WORDS}:
             return {}
         if named := sorted(words & CLASS_WORDS.keys()):
-            found[name] = [f"{word} is {CLASS_WORDS[word]:.0f}" for word in named]
-    return found
+            meanings[name] = [f"{word} is {CLASS_WORDS[word]:.0f}" for word in named]
+    return meanings
 
 
 def labels(

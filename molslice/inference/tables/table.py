@@ -8,27 +8,26 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from molslice.data.molecules.fragments import count_wildcards
 from molslice.data.molecules.header import current_versions
-from molslice.data.molecules.input_files import find_files, name_of
+from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
-from molslice.files.lines import STDIN, is_pipe
+from molslice.files.lines import STDIN
 from molslice.files.progress import BYTES, Progress
-from molslice.files.tables import Chunk, labels, numbers
-from molslice.files.urls import File, Url, as_file, file_size
+from molslice.files.tables import Chunk
+from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.options import PLAIN, PredictionOptions
-from molslice.inference.predictions import NOT_FINITE, TableRows
+from molslice.inference.predictions import TableRows
 from molslice.inference.reading import default_workers
 from molslice.inference.tables.chunk_log import ChunkLog, smiles_checksum
+from molslice.inference.tables.measured import MeasuredValues
 from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink
-from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import MolsliceError
 
 __all__ = ["Computed", "Engine", "TableReport", "check_target", "estimate_rows", "predict_table"]
@@ -147,7 +146,7 @@ def predict_table(
             tuple(table.findings),
             fragment=predictor.fragment,
         )
-        measured = _Measured(predictor, table) if metrics else None
+        measured = MeasuredValues(predictor, table) if metrics else None
         try:
             with open_sink(
                 target, table.names, numbers, texts, error_column, table.schema, held=strict
@@ -180,70 +179,6 @@ class _RefusedRowError(MolsliceError):
 
 class _OtherInputError(MolsliceError):
     """Error for finished chunks that are of another input."""
-
-
-class _Measured:
-    """Measured values in the input, and their predictions.
-
-    Args:
-        predictor: The model.
-        table: The input.
-
-    Attributes:
-        columns: Number of each target that has a column, by its name.
-        trained: Number of rows with a value whose molecule is a known training molecule of the model.
-
-    Raises:
-        MolsliceError: The input has no column with the name of a target, or more than one.
-    """
-
-    def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
-        targets = predictor.targets
-        self._targets, self._fragment, self._smiles = targets, predictor.fragment, table.smiles_column
-        present = {name.strip() for name in table.names}
-        self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
-        if not self.columns:
-            raise MolsliceError(
-                f"{name_of(table.paths)} has no measured values: no column {' or '.join(targets.names)}"
-            )
-        for name in self.columns:
-            table.find(name)
-        self._domain, self.trained = predictor.known_domain(), 0
-        empty = np.empty((0, len(self.columns)))
-        self._values, self._predicted = [empty], [empty]
-
-    def add(self, chunk: Chunk, predictions: TableRows) -> None:
-        """Keep the values of a chunk.
-
-        Raises:
-            MolsliceError: A cell is not a number.
-        """
-        read = labels if self._targets.kind == "classification" else numbers
-        self._values.append(np.stack([read(chunk[name], name, chunk.where) for name in self.columns], axis=1))
-        # a prediction that is not finite counts as infinitely wrong
-        failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
-        self._values[-1][failed] = np.nan
-        self._predicted.append(predictions.values[:, list(self.columns.values())])
-        if self._domain is not None:
-            measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
-            smiles = [texts[row] for row in np.flatnonzero(measured)]
-            self.trained += int(self._domain.contains(smiles, self._fragment).sum())
-
-    def compare(self) -> list[dict[str, Any]]:
-        """Return the error of each measured target over the rows with a value and a prediction."""
-        values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
-        metric = METRIC_NAMES[self._targets.kind]
-        compute = roc_auc if self._targets.kind == "classification" else mean_absolute_error
-        return [
-            {
-                "name": name,
-                "unit": self._targets.units[index],
-                "count": int(np.isfinite(values[:, place]).sum()),
-                "metric": metric,
-                "value": compute(predicted[:, place], values[:, place]),
-            }
-            for place, (name, index) in enumerate(self.columns.items())
-        ]
 
 
 def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions = PLAIN) -> dict[str, Any]:
@@ -290,7 +225,7 @@ def _stream(
     table: MoleculeTable,
     sink: Sink,
     report: TableReport,
-    measured: _Measured | None,
+    measured: MeasuredValues | None,
     engine: Engine,
     strict: bool,
     progress: bool,
@@ -317,7 +252,7 @@ def estimate_rows(paths: Sequence[str | File]) -> int:
     rows = 0
     with contextlib.suppress(OSError, MolsliceError):  # opening the files names the reason
         for path in find_files(paths):
-            rows += 0 if is_pipe(path) else file_size(path) // ROW_BYTES
+            rows += bytes_on_disk(path) // ROW_BYTES
     return rows
 
 

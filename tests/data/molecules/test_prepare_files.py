@@ -16,8 +16,9 @@ import pyarrow
 import pytest
 
 from molslice.data.molecules import prepare, prepare_files
+from molslice.data.molecules.input_rows import InputRows
 from molslice.data.molecules.prepare import Featurizing
-from molslice.data.molecules.prepare_files import InputRows, partial_folder
+from molslice.data.molecules.prepare_files import partial_folder
 from molslice.data.molecules.refusals import kind_of_reason
 from molslice.data.molecules.report import ELEMENTS, Tally, TargetStatistics
 from molslice.data.molecules.store import MoleculeStore
