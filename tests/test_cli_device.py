@@ -50,12 +50,13 @@ def arguments(device, quiet=False):
     ],
 )
 def test_a_gpu_is_used_unless_the_input_is_small(gpu, device, rows, expected):
-    assert choose_device(arguments(device), rows) == expected
+    assert choose_device(arguments(device), None if rows is None else lambda: rows) == expected
 
 
 def test_without_a_gpu_all_is_computed_on_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device(arguments("auto")) == "cpu"
+    assert choose_device(arguments("auto"), pytest.fail) == "cpu"  # rows are not counted
     assert choose_device(arguments("cuda")) == "cuda"  # loading the model refuses it
 
 

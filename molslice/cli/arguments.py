@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,18 +167,19 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     )
 
 
-def load_chosen_model(args: argparse.Namespace, rows: int | None = None) -> "AnyPredictor":
+def load_chosen_model(
+    args: argparse.Namespace, count_rows: Callable[[], int] | None = None
+) -> "AnyPredictor":
     """Load the model of `add_model` with the options of `add_device` and `add_fragment`.
 
     Args:
         args: The arguments of the verb.
-        rows: As in `choose_device`.
+        count_rows: As in `choose_device`.
     """
     from molslice.inference.load import load_model
 
-    model = load_model(
-        args.model, choose_device(args, rows), fragment=args.fragment, wildcards=args.wildcards
-    )
+    device = choose_device(args, count_rows)
+    model = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
     say_device(args, model.device)
     return model
 
@@ -253,12 +254,13 @@ def add_device(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def choose_device(args: argparse.Namespace, rows: int | None = None) -> str:
+def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None = None) -> str:
     """Return the device of `add_device`: for `auto`, CUDA if it is available and the input is not small.
 
     Args:
         args: The arguments of the verb.
-        rows: Number of molecules or an estimate of it; None if any number is worth the start of a GPU.
+        count_rows: Returns the number of molecules or an estimate of it; called only where it decides. None
+            if any number is worth the start of a GPU.
     """
     if args.device != AUTO:
         return args.device
@@ -266,7 +268,7 @@ def choose_device(args: argparse.Namespace, rows: int | None = None) -> str:
 
     from molslice.inference.reading import DEVICE_PARALLEL_ROWS
 
-    if (rows is not None and rows < DEVICE_PARALLEL_ROWS) or not cuda.is_available():
+    if not cuda.is_available() or (count_rows is not None and count_rows() < DEVICE_PARALLEL_ROWS):
         return "cpu"
     return "cuda"
 

@@ -8,6 +8,7 @@ of the input.
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 
 from molslice.cli.arguments import (
     add_fragment,
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")
-    device = choose_device(args, estimate_rows(args.input))
+    device = choose_device(args, partial(estimate_rows, args.input))
     embedder = Embedder(load_network(args.model, device, fragment=args.fragment, wildcards=args.wildcards))
     say_device(args, device)
     report = predict_table(

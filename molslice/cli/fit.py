@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.fitting.fit import fit
     from molslice.pretrained import DEFAULT_ENCODER
 
-    device = choose_device(args, 0 if args.no_encoder else None)
+    device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
     say_device(args, device)
     units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
     about = fit(

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.engine:  # its workers load the model again
         predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
     else:
-        predictor = load_chosen_model(args, _count_rows(args))
+        predictor = load_chosen_model(args, None if args.submission else partial(_count_rows, args))
     options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, options, args)
@@ -120,13 +120,11 @@ def run(args: argparse.Namespace) -> int:
     raise AssertionError("a usage error ends the program")
 
 
-def _count_rows(args: argparse.Namespace) -> int | None:
-    """Return the number of molecules to predict, or an estimate; None for a submission."""
+def _count_rows(args: argparse.Namespace) -> int:
+    """Return the number of molecules of `--smiles`, or an estimate for `--input`."""
     from molslice.inference.tables.table import estimate_rows
 
-    if args.smiles is not None:
-        return len(args.smiles)
-    return None if args.input is None else estimate_rows(args.input)
+    return len(args.smiles) if args.input is None else estimate_rows(args.input)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
