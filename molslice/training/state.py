@@ -94,7 +94,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
 
 
 def _check_sums(path: Path) -> None:
-    """Compare the contents of the archive with their checksums, which torch does not read."""
+    """Verify the checksums of the archive, because `torch.load` ignores them."""
     if zipfile.is_zipfile(path):  # torch names another file
         with zipfile.ZipFile(path) as archive:
             if (name := archive.testzip()) is not None:
