@@ -57,8 +57,9 @@ def few_trees():
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, for modules with `NEEDS_BROWSER` of `tests/browser.py`."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with sync_api.sync_playwright() as playwright:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
         started.close()

@@ -1,12 +1,9 @@
 """The program that measures the rates of the plan for a billion molecules."""
 
-import pytest
-
 from tests.programs import load_program
 
 
 def test_all_parts_are_measured_on_the_same_rows(tmp_path):
-    pytest.importorskip("ray")
     program = load_program("billion")
     (tmp_path / "a.smi").write_text("CCO\nnot one\nc1ccccc1\n")
     parts = program.Parts(tmp_path / "a.smi", tmp_path)

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from latex2mathml.converter import convert
 
 from molslice.attention import ATTENTIONS
 from tests.programs import load_program
@@ -59,7 +60,6 @@ def test_an_exponent_is_the_slope_of_logarithms(program):
 
 
 def test_each_attention_has_a_formula_that_renders(program):
-    convert = pytest.importorskip("latex2mathml.converter").convert
     formulas = yaml.safe_load(program.FORMULAS.read_text(encoding="utf-8"))
     assert sorted(formulas) == ATTENTIONS.names()
     for name, formula in formulas.items():

@@ -10,8 +10,6 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import rdMolTransforms
 
-pytest.importorskip("tblite", reason="the labels extra is not installed")
-
 ROOT = Path(__file__).resolve().parents[2]
 HARTREE, DEBYE = 27.211386245988, 2.541746473
 

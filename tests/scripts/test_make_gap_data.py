@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tblite", reason="the labels extra is not installed")
-
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "make_gap_data.py"
 FILES = ("raw/data.csv.gz", "split_dict.pt", "origin.csv.gz", "left_out.csv.gz", "card.json")

@@ -3,6 +3,7 @@
 import sys
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 
@@ -10,8 +11,6 @@ from molslice.data import build_dataset
 from molslice.data.episodes.d4rl import D4rl, normalized_score, returns_to_go, task_of
 from molslice.types import DataSpec, MolsliceError
 from tests.data.episodes.recordings import random_episodes, write_d4rl
-
-h5py = pytest.importorskip("h5py")
 
 LENGTHS = [7, 1, 12, 5, 9, 4, 11, 6, 8, 3]
 ALL = {"kind": "random", "fractions": {"train": 0.6, "valid": 0.2, "test": 0.2}, "seed": 1}

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -18,11 +19,7 @@ from molslice.inference.sequences.rollout import play, rollout
 from molslice.training.run import train
 from molslice.types import ModelOutput, MolsliceError
 from tests.data.episodes.recordings import write_d4rl
-
-pytest.importorskip("h5py")
-gymnasium = pytest.importorskip("gymnasium")
-
-from tests.inference.integrator import STEPS, Integrator, record  # noqa: E402 - needs gymnasium
+from tests.inference.integrator import STEPS, Integrator, record
 
 CONTEXT = 3
 

@@ -236,7 +236,7 @@ def test_predictions_are_not_written_into_a_model_or_a_store(model, parts, tmp_p
 
 
 def test_a_cluster_that_is_not_there_is_said(model, parts, tmp_path, monkeypatch, capsys):
-    ray = pytest.importorskip("ray")
+    import ray  # takes seconds
 
     def refuse(**options):
         assert set(options) == {"configure_logging", "log_to_driver"}  # the others start a cluster
