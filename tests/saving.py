@@ -17,6 +17,7 @@ import torch
 from molslice import fit, load_model, train
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import config_from_mapping, config_to_yaml
+from molslice.fitting import stacks
 from molslice.folders.run import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
 from molslice.inference.forward import float32_inference
 from molslice.learners import extra_trees
@@ -160,9 +161,11 @@ def save_trained(root, long, short):
     for folder in (*root.rglob(CHECKPOINTS), *root.rglob(TENSORBOARD)):
         shutil.rmtree(folder)
     extra_trees.NUM_TREES, duration.MIN_EPOCHS, duration.MAX_EPOCHS = 2, 1, 1
-    fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, quiet=True)
-    fit(short, "wide", root / "fit_encoder", members=2, encoder=root / "trained", quiet=True)
-    fit(short, "dose", root / "fit_log", units="mg", members=2, encoder=None, quiet=True)
+    fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, refit=False, quiet=True)
+    stacks.MIN_WEIGHT = 0.0  # of networks that are trained for one epoch
+    options = {"members": 2, "quality": "best", "refit": False, "quiet": True}
+    fit(short, "wide", root / "fit_encoder", encoder=root / "trained", **options)
+    fit(short, "dose", root / "fit_log", units="mg", members=2, encoder=None, refit=False, quiet=True)
 
 
 def main():

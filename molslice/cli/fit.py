@@ -1,9 +1,10 @@
 """Fit a model to a table of molecules with measured values.
 
-The model is a stack of gradient boosting, extra trees, a Gaussian process and a fine-tuned encoder. The
-column of SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is
-held out to measure the model beside a random forest and gradient boosting. The folder works with `molslice
-predict`, `molslice evaluate` and `load_model`.
+The model is a stack of gradient boosting, extra trees and a Gaussian process on descriptors, fingerprints and
+the embedding of a trained encoder; with `--quality best`, the encoder is also fine-tuned. The column of
+SMILES and the kind of the targets are found and named in the output. One tenth of the molecules is held out
+to measure the error beside a random forest and gradient boosting; the model is then fitted to all rows. The
+folder works with `molslice predict`, `molslice report` and `load_model`.
 """
 
 import argparse
@@ -79,12 +80,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_fragment(parser, "keep")
     add_strict(parser)
     parser.add_argument(
+        "--quality",
+        choices=("fast", "good", "best"),
+        default="good",
+        help="how much time to spend; best also fine-tunes the encoder (default: good)",
+    )
+    parser.add_argument(
         "--members", type=members, default=5, metavar="K", help="number of folds, 2 to 20 (default: 5)"
     )
     parser.add_argument(
-        "--minutes", type=minutes, metavar="M", help="time limit; networks train for fewer epochs"
+        "--minutes",
+        type=minutes,
+        metavar="M",
+        help="time limit; learners are left out, and networks train for fewer epochs",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed (default: 0)")
+    parser.add_argument(
+        "--refit",
+        action=argparse.BooleanOptionalAction,
+        help="fit again to all rows after the error is measured (default: unless a COLUMN holds rows out)",
+    )
     encoder = parser.add_mutually_exclusive_group()
     encoder.add_argument(
         "--encoder",
@@ -146,6 +161,8 @@ def run(args: argparse.Namespace) -> int:
         members=args.members,
         minutes=args.minutes,
         seed=args.seed,
+        refit=args.refit,
+        quality=args.quality,
         encoder=None if args.no_encoder else args.encoder or DEFAULT_ENCODER,
         workers=args.workers,
         device=device,

@@ -41,6 +41,7 @@ class _Estimator(BaseEstimator):
         self,
         *,
         encoder: Path | str | None = DEFAULT_ENCODER,
+        quality: str = "good",
         members: int = 5,
         minutes: float | None = None,
         duplicates: "Duplicates" = "average",
@@ -50,6 +51,7 @@ class _Estimator(BaseEstimator):
         n_jobs: int | None = None,
     ) -> None:
         self.encoder = encoder
+        self.quality = quality
         self.members = members
         self.minutes = minutes
         self.duplicates: "Duplicates" = duplicates
@@ -119,6 +121,7 @@ class _Estimator(BaseEstimator):
                     minutes=self.minutes,
                     seed=self._seed(),
                     encoder=self.encoder,
+                    quality=self.quality,
                     workers=count_workers(self.n_jobs),
                     quiet=True,
                 )
@@ -168,7 +171,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
     `score` is R². Missing values of a y with several columns are NaN.
 
     Args:
-        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
+        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None.
+        quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
         scale: As in `fit`: `log` learns the logarithms of the values, `linear` the values, and None finds it.
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
@@ -191,6 +195,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         self,
         *,
         encoder: Path | str | None = DEFAULT_ENCODER,
+        quality: str = "good",
         scale: "Scale | None" = None,
         outliers: str = "refuse",
         members: int = 5,
@@ -203,6 +208,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
     ) -> None:
         super().__init__(
             encoder=encoder,
+            quality=quality,
             members=members,
             minutes=minutes,
             duplicates=duplicates,
@@ -270,7 +276,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
     in scikit-learn's other classifiers with several outputs.
 
     Args:
-        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
+        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None.
+        quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.

@@ -58,7 +58,7 @@ def write_card(record: Mapping[str, Any]) -> str:
             f"# Model fitted to {record['source']}",
             "",
             f"Fitted by molslice {record['version']} in {record['seconds']:.0f} s on "
-            f"{record['rows']['train']:,} rows. {_held_out(record['rows']['test'])}",
+            f"{record['rows']['train']:,} rows. {_held_out(record)}",
             "",
             *_markdown(header, rows),
             "",
@@ -82,9 +82,15 @@ def write_card(record: Mapping[str, Any]) -> str:
     )
 
 
-def _held_out(rows: int) -> str:
+def _held_out(record: Mapping[str, Any]) -> str:
+    rows = record["rows"]["test"]
     if not rows:
         return "No row was held out. The cross-validated errors also determined the weights of the learners."
+    if record.get("refitted"):
+        return (
+            f"A model of the other rows was measured on {rows:,} held-out rows. This model was then fitted "
+            "to all rows; the cross-validated errors are its own."
+        )
     return f"{rows:,} held-out row{'s were' if rows != 1 else ' was'} used only for these errors."
 
 
@@ -93,6 +99,8 @@ def _encoder_lines(record: Mapping[str, Any]) -> list[str]:
         return []
     epochs = record["network_epochs"]
     tuned = f"fine-tuned for {epochs} epoch{'s' * (epochs != 1)}" if epochs else "not fine-tuned"
+    if (weight := record.get("network_weight")) is not None:
+        tuned += f", because the first network had a weight of only {weight:.2f}"
     return [f"Encoder: {record['encoder']}, SHA-256 {record['encoder_sha256']}, {tuned}.", ""]
 
 

@@ -38,6 +38,8 @@ class FitOptions:
     members: int = 5
     minutes: float | None = None
     seed: int = 0
+    refit: bool = True
+    quality: str = "good"
 
     @property
     def by_scaffold(self) -> bool:
@@ -57,6 +59,8 @@ class FitOptions:
             "members": self.members,
             "minutes": self.minutes,
             "seed": self.seed,
+            "refit": self.refit,
+            "quality": self.quality,
         }
 
 

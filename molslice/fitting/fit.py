@@ -11,6 +11,7 @@ import operator
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -29,19 +30,18 @@ from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.data import Duplicates, FitOptions, Scale
-from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerFits
-from molslice.fitting.networks import DEVICES, affordable_epochs, fine_tune
-from molslice.fitting.record import describe_factors, summarize, write_fit
-from molslice.fitting.table import checked_targets, read_fit_data
-from molslice.folders.fitted import FINE_TUNED, save_encoder
+from molslice.fitting.networks import DEVICES
+from molslice.fitting.quality import QUALITIES
+from molslice.fitting.record import summarize, write_fit
+from molslice.fitting.stacks import EncoderUse, fit_stacks
+from molslice.fitting.table import SPLITS, checked_targets, read_fit_data
+from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
 from molslice.learners import Features
-from molslice.learners.fold_averages import by_member
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
-from molslice.tasks.targets import Kind, TargetInfo
+from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
 __all__ = ["fit"]
@@ -72,6 +72,8 @@ def fit(
     members: int = 5,
     minutes: float | None = None,
     seed: int = 0,
+    refit: bool | None = None,
+    quality: str = "good",
     encoder: Path | str | None = DEFAULT_ENCODER,
     workers: int | None = None,
     device: str = "cpu",
@@ -112,8 +114,13 @@ def fit(
             are divided into folds a second time only if one division takes less than a quarter of the time
             that is left. The encoder is fine-tuned for as many epochs as the time that is left allows.
         seed: Seed of the split, the folds and the learners.
-        encoder: A trained encoder whose embeddings are features too, and which is fine-tuned: a run folder or
-            the name of a shipped model; None for no encoder.
+        refit: Whether to fit the model again to all rows after the error on held-out rows is measured.
+            Otherwise, the model has not learned the held-out rows. None does it unless a column holds the
+            rows out.
+        quality: `fast` (extra trees and a Gaussian process, one division into folds), `good` (also boosting,
+            two divisions), or `best` (also networks: the encoder is fine-tuned for each fold).
+        encoder: A trained encoder whose embeddings are features too, and which `best` fine-tunes: a run
+            folder or the name of a shipped model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
         device: Where the encoder computes and is fine-tuned: `cpu`, `cuda` (the first GPU) or `mps`.
         quiet: Whether to hide progress.
@@ -148,6 +155,8 @@ def fit(
         members=_whole("members", members),
         minutes=minutes,
         seed=_whole("seed", seed),
+        refit=split in SPLITS if refit is None else refit,
+        quality=quality,
     )
     files = find_files([path])
     check_rereadable(files)
@@ -157,8 +166,8 @@ def fit(
         raise MolsliceError(f"device {device!r} needs an encoder: without one, `fit` computes on the CPU")
     if encoder == DEFAULT_ENCODER:  # not a folder of that name in the working directory
         encoder = find_pretrained(DEFAULT_ENCODER)
-    # mixtures are replaced before they are described, whatever the encoder was trained with
-    network = None if encoder is None else load_encoder(encoder, device, fragment="keep", wildcards="keep")
+    if encoder is not None:
+        load_encoder(encoder, device)  # refuses anything else before the work
     # the folder is made first, so that a path that cannot be written fails before the work
     with atomic_folder(folder, alone=True) as partial:
         processes = _count_workers(files, workers)
@@ -166,70 +175,40 @@ def fit(
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
-        learned = rows.learned
-        targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
-        canonical = rows.molecules.canonical
-        embedding_start = time.monotonic()
-        embedding = (
-            None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
-        )
-        embedding_seconds = time.monotonic() - embedding_start
-        features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
-        _check_size(features, learned[~rows.test], path)
-        folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
-        deadline = float("inf") if minutes is None else start + 60.0 * minutes
-        with Progress("learners", unit="fits", shown=not quiet) as fits:
-            work = LearnerFits(rows, learned, features, folds, deadline, options.seed, fits.move)
-            fitted = work.fit_targets()
-        left_out, folds, epochs = work.left_out, work.folds, 0
+        embedding, encoder_use = None, None
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
-            epochs = affordable_epochs(folds[0], deadline - time.monotonic(), embedding_seconds)
-            if not epochs:
-                left_out.append("fine-tuned networks")
-        if encoder is not None and epochs:
-            with Progress("networks", unit="folds", shown=not quiet) as tuned:
-                networks = fine_tune(
-                    encoder,
-                    canonical,
-                    learned,
-                    targets,
-                    folds[0],
-                    partial,
-                    epochs=epochs,
-                    seed=options.seed,
-                    device=device,
-                    progress=tuned.move,
-                )
-            for index, target_fit in enumerate(fitted):
-                held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
-                target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
-        for index, target_fit in enumerate(fitted):
-            target_fit.stack_learners(
-                learned[target_fit.rows, index],
-                folds[0, target_fit.rows],
-                classes=rows.kind == "classification",
-                logarithmic=rows.logarithmic[index],
-            )
-            if rows.logarithmic[index]:
-                rows.findings += describe_factors(rows, target_fit, index)
-        record = summarize(
-            path,
-            files,
-            checksum,
+            # mixtures are replaced before they are described, whatever the encoder was trained with
+            network = load_encoder(partial / ENCODER, device, fragment="keep", wildcards="keep")
+            embedding_start = time.monotonic()
+            embedding = network.embed(rows.molecules.canonical, workers=processes, progress=not quiet)
+            encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
+        features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
+        refits = options.refit and bool(rows.test.any())
+        _check_size(features, rows.learned if refits else rows.learned[~rows.test], path)
+        now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
+        shared = (units, features, options, encoder_use, partial)
+        measured = fit_stacks(
             rows,
-            targets,
-            fitted,
-            folds,
-            encoder,
-            epochs,
-            left_out,
-            by_scaffold=options.by_scaffold,
+            *shared,
+            deadline=now + (end - now) / 2 if refits else end,
+            only_measures=refits,
+            shown=not quiet,
         )
-        record["fragment"], record["wildcards"] = fragment, wildcards
+        model = measured
+        if refits:
+            all_rows = replace(rows, test=np.zeros_like(rows.test), findings=[])
+            model = fit_stacks(
+                all_rows,
+                *shared,
+                deadline=end,
+                only_measures=False,
+                tries_networks=measured.network_weight is None,
+                shown=not quiet,
+            )
+        record = summarize(path, files, checksum, rows, measured, model, encoder, options)
         record["seconds"] = round(time.monotonic() - start, 1)
-        record["options"] = options.to_mapping()
-        write_fit(partial, record, rows, fitted, folds, places)
+        write_fit(partial, record, rows, measured, model, places)
     return record
 
 
@@ -247,6 +226,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),
+        ("quality", options.quality, tuple(QUALITIES)),
         ("device", device, DEVICES),
     ):
         if value not in choices:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from molslice.fitting.data import FitData
+from molslice.fitting.quality import Quality
 from molslice.folders.fitted import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.boosting import splittable_columns
@@ -96,6 +97,7 @@ class LearnerFits:
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
         seed: Seed of the learners.
+        quality: Which learners are fitted, and to which features.
         progress: Called with the number of fits that are done and of all.
 
     Attributes:
@@ -111,10 +113,11 @@ class LearnerFits:
         folds: np.ndarray,
         deadline: float,
         seed: int,
+        quality: Quality,
         progress: Callable[[int, int], None],
     ) -> None:
         self.data, self.learned, self.features, self.folds = data, learned, features, folds
-        self.deadline, self.seed, self.progress = deadline, seed, progress
+        self.deadline, self.seed, self.quality, self.progress = deadline, seed, quality, progress
         self.left_out: list[str] = []
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done
@@ -140,18 +143,19 @@ class LearnerFits:
         num_folds = int(folds.max()) + 1
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
-        for name in LEARNERS.names():
+        for name in self.quality.learners:
             if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.data.names[index]}"):
+                features = self.quality.features_of(name, self.features)
                 learner, unseen = LEARNERS.find(name).fit(
-                    self.features[rows], values[rows], folds, classes=classes, seed=self.seed
+                    features[rows], values[rows], folds, classes=classes, seed=self.seed
                 )
                 fitted.learners[name] = learner
                 if learner.indicators and not classes:
-                    indicators = learner.predict_with_indicators(self.features[rows])[1]
+                    indicators = learner.predict_with_indicators(features[rows])[1]
                     fitted.indicators |= {
                         indicator: average_unseen(numbers, folds) for indicator, numbers in indicators.items()
                     }
-                held_out = learner.predict(self.features[test]) if len(test) else np.empty((num_folds, 0))
+                held_out = learner.predict(features[test]) if len(test) else np.empty((num_folds, 0))
                 fitted.add(name, unseen, by_member(held_out, num_folds, len(folds)))
             self._step()
         return fitted
@@ -174,7 +178,7 @@ class LearnerFits:
 
     def _step(self) -> None:
         self._done += 1
-        self.progress(self._done, len(self.data.names) * (len(LEARNERS.names()) + len(BASELINES)))
+        self.progress(self._done, len(self.data.names) * (len(self.quality.learners) + len(BASELINES)))
 
 
 def _forest(

@@ -16,7 +16,7 @@ import torch
 
 from molslice.config import DataConfig
 from molslice.folders.fitted import network_folder
-from molslice.folders.run import read_run, write_model
+from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
 from molslice.inference.load import Predictor
 from molslice.tasks.targets import TargetInfo
@@ -69,8 +69,9 @@ def fine_tune(
     epochs: int,
     seed: int,
     device: str = "cpu",
+    pays: Callable[[np.ndarray, np.ndarray], bool] = lambda rows, unseen: True,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> FineTuned:
+) -> FineTuned | None:
     """Train one network for each fold on the rows of the other folds, and write their weights.
 
     All weights are trained for a fixed number of epochs. Nothing is chosen on the rows of the fold.
@@ -86,7 +87,12 @@ def fine_tune(
         epochs: Number of epochs of each network.
         seed: Seed of the heads, dropout and the order of rows.
         device: One of `DEVICES`.
+        pays: Called after the first fold with its rows, int [k], and their predictions, float64 [k, T];
+            returns whether to train the other networks.
         progress: Called with the number of trained networks and of all networks.
+
+    Returns:
+        The predictions; None if the networks do not pay. Nothing is written then.
 
     Raises:
         MolsliceError: The encoder does not fit, or a loss or a prediction is not finite.
@@ -110,6 +116,9 @@ def fine_tune(
                 raise MolsliceError(f"the fine-tuned network of fold {fold} predicts no number for {bad}")
             unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
             progress(fold + 1, num_folds)
+            if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):
+                shutil.rmtree(network_folder(folder, fold).parent)
+                return None
     return FineTuned(unseen, held_out)
 
 
@@ -206,6 +215,7 @@ class _Runs:
         targets = replace(trained.targets, names=self.info.names, units=(unit,) * len(self.info.names))
         folder.mkdir(parents=True)
         write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
+        write_in_half(folder, folder)
         shutil.rmtree(run)
         return Predictor(read_run(folder), str(folder), torch.device(self.device))
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,20 @@ import numpy as np
 from molslice.files.cache import file_checksum
 from molslice.files.urls import File
 from molslice.fitting.card import write_card
-from molslice.fitting.data import FitData
+from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.errors import Measured, measure_errors
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
-from molslice.folders.fitted import CARD, FIT, ROW_COLUMNS, ROWS, describe_model, row_columns, save_learners
+from molslice.fitting.stacks import Stacks
+from molslice.folders.fitted import (
+    CARD,
+    FIT,
+    HELD_OUT,
+    ROW_COLUMNS,
+    ROWS,
+    describe_model,
+    row_columns,
+    save_learners,
+)
 from molslice.folders.fitted_rows import OUT_OF_FOLD
 from molslice.folders.run import model_file
 from molslice.inference.columns import distinct_columns
@@ -23,11 +33,10 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
-from molslice.tasks.targets import TargetInfo
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
-__all__ = ["describe_factors", "summarize", "write_fit"]
+__all__ = ["summarize", "write_fit"]
 
 
 def summarize(
@@ -35,14 +44,10 @@ def summarize(
     files: Sequence[File],
     checksum: str,
     data: FitData,
-    targets: TargetInfo,
-    fitted: Sequence[TargetFit],
-    folds: np.ndarray,
+    measured: Stacks,
+    model: Stacks,
     encoder: Path | str | None,
-    epochs: int,
-    left_out: list[str],
-    *,
-    by_scaffold: bool,
+    options: FitOptions,
 ) -> dict[str, Any]:
     """Describe the model, its rows and its errors, for `fit.json`.
 
@@ -51,60 +56,65 @@ def summarize(
         files: The files of the table.
         checksum: SHA-256 of the files joined.
         data: The rows.
-        targets: The description of the targets.
-        fitted: The learners of each target, and their predictions.
-        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
+        measured: What was fitted without the held-out rows.
+        model: What the folder holds: `measured`, or what was fitted to all rows.
         encoder: The trained encoder; None for no encoder.
-        epochs: Number of epochs for which it was fine-tuned.
-        left_out: What was not computed for lack of time.
-        by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
+        options: Options of the fit.
     """
-    metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=by_scaffold)
-    table, refusals = [], data.refusals.report()
+    metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=options.by_scaffold)
+    findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
-    for index, (name, unit, fit) in enumerate(zip(data.names, targets.units, fitted, strict=True)):
+    for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
+        fit, predicted = model.fitted[index], measured.fitted[index].held_out
         truth = data.targets[data.test, index]
         unseen = Measured.of(data.kind, fit.unseen, data.targets[fit.rows, index], groups[fit.rows])
         held_out = {
             label: Measured.of(data.kind, values, truth, groups[data.test])
-            for label, values in fit.held_out.items()
+            for label, values in predicted.items()
         }
-        table.append(
+        if data.logarithmic[index]:
+            findings += _describe_factors(name, fit, data.targets[fit.rows, index], predicted, truth)
+        results.append(
             {
                 "target": name,
                 "unit": unit,
                 "train_rows": len(fit.rows),
                 "test_rows": int(np.isfinite(truth).sum()),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
-                **measure_errors(unseen, int(folds.max()) + 1, held_out),
+                **measure_errors(unseen, num_folds, held_out),
             }
         )
     return {
         **describe_model(
-            targets,
-            [fit.stack for fit in fitted],
-            [fit.scale for fit in fitted],
+            model.targets,
+            [fit.stack for fit in model.fitted],
+            [fit.scale for fit in model.fitted],
             None if encoder is None else Path(encoder).name,
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
-            int(folds.max()) + 1 if epochs else 0,
-            len(folds),
+            num_folds if model.epochs else 0,
+            len(model.folds),
         ),
         "source": path.name,
         "source_sha256": checksum,
         "smiles_column": data.smiles_column,
-        "findings": [_without_folders(text, path, files) for text in data.findings],
+        "fragment": options.fragment,
+        "wildcards": options.wildcards,
+        "findings": [_without_folders(text, path, files) for text in findings],
         "notices": [_without_folders(text, path, files) for text in data.notices],
         "failed": sum(kind["count"] for kind in refusals),
         "refusals": refusals,
         "replaced": data.replaced,
-        "rows": {"train": int((folds[0] >= 0).sum()), "test": int(data.test.sum())},
+        "rows": {"train": int((model.folds[0] >= 0).sum()), "test": int(data.test.sum())},
+        "refitted": model is not measured,
         "metric": metric,
         "metric_label": METRIC_LABELS[metric],
-        "results": table,
-        "network_epochs": epochs,
-        "left_out": left_out,
+        "results": results,
+        "network_epochs": model.epochs,
+        "network_weight": measured.network_weight,
+        "left_out": list(dict.fromkeys([*measured.left_out, *model.left_out])),
+        "options": options.to_mapping(),
         "version": __version__,
     }
 
@@ -116,26 +126,21 @@ def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
     return text
 
 
-def describe_factors(data: FitData, fitted: TargetFit, index: int) -> list[str]:
+def _describe_factors(
+    name: str, fit: TargetFit, values: np.ndarray, held_out: Mapping[str, np.ndarray], truth: np.ndarray
+) -> list[str]:
     """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
-    name = data.names[index]
-    factor = median_factor(fitted.unseen, data.targets[fitted.rows, index])
+    factor = median_factor(fit.unseen, values)
     lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
-    truth = data.targets[data.test, index]
-    if fitted.held_out and np.any(truth > 0):
-        factors = {label: median_factor(values, truth) for label, values in fitted.held_out.items()}
+    if held_out and np.any(truth > 0):
+        factors = {label: median_factor(predicted, truth) for label, predicted in held_out.items()}
         listed = ", ".join(f"{label} {factor:.3g}" for label, factor in factors.items())
         lines.append(f"{name}: the same factor of the held-out predictions: {listed}")
     return lines
 
 
 def write_fit(
-    folder: Path,
-    record: dict[str, Any],
-    data: FitData,
-    fitted: Sequence[TargetFit],
-    folds: np.ndarray,
-    places: np.ndarray,
+    folder: Path, record: dict[str, Any], data: FitData, measured: Stacks, model: Stacks, places: np.ndarray
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
@@ -143,27 +148,42 @@ def write_fit(
         folder: The folder of the model.
         record: The content of `fit.json`.
         data: The rows.
-        fitted: The learners of each target.
-        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
+        measured: What was fitted without the held-out rows.
+        model: What the folder holds: `measured`, or what was fitted to all rows.
         places: Place of each row in the table, whose order the files have, int [n].
     """
-    save_learners(folder, [fit.learners for fit in fitted])
-    (folder / ROWS).write_text(_rows_table(data, fitted, folds[0], places), encoding="utf-8")
-    _calibrate(data, fitted, folds, places).write(folder)
-    known = np.argsort(places)
-    known = known[~data.test[known]]
+    save_learners(folder, [fit.learners for fit in model.fitted])
+    learned = model.folds[0] >= 0
+    order = np.argsort(places)
+    unseen = np.full(data.targets.shape, np.nan)
+    for index, fit in enumerate(model.fitted):
+        unseen[fit.rows, index] = fit.unseen
+    held_out = np.full(data.targets.shape, np.nan)
+    for index, fit in enumerate(measured.fitted):
+        if FIT_LABEL in fit.held_out:
+            held_out[data.test, index] = fit.held_out[FIT_LABEL]
+    predictions = np.where(learned[:, None], unseen, held_out)
+    splits = np.where(learned, "train", "test")
+    table = _rows_table(data, splits, model.folds[0], predictions, order)
+    (folder / ROWS).write_text(table, encoding="utf-8")
+    if model is not measured:
+        table = _rows_table(
+            data, np.full(len(order), "test"), measured.folds[0], held_out, order[data.test[order]]
+        )
+        (folder / HELD_OUT).write_text(table, encoding="utf-8")
+    _calibrate(data, model, places).write(folder)
+    known = order[learned[order]]
     smiles = [data.smiles[row] for row in known]
     TrainingDomain.of_smiles(smiles, record["fragment"], values=data.targets[known]).write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
 
-def _calibrate(
-    data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
-) -> Calibration:
+def _calibrate(data: FitData, model: Stacks, places: np.ndarray) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
-    held_out, num_folds = [], int(folds.max()) + 1
-    for index, (name, fit) in enumerate(zip(data.names, fitted, strict=True)):
+    held_out, folds = [], model.folds
+    num_folds = int(folds.max()) + 1
+    for index, (name, fit) in enumerate(zip(data.names, model.fitted, strict=True)):
         order = np.argsort(places[fit.rows])
         rows = fit.rows[order]
         held_out.append(
@@ -180,24 +200,24 @@ def _calibrate(
     return Calibration(data.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
 
 
-def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
-    """Write SMILES, targets, split, fold and predictions as CSV.
+def _rows_table(
+    data: FitData, splits: np.ndarray, folds: np.ndarray, predictions: np.ndarray, rows: np.ndarray
+) -> str:
+    """Write SMILES, split, fold, targets and predictions of some rows as CSV.
 
-    The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
-    that have not seen the row.
+    Args:
+        data: All n rows.
+        splits: Split of each row, text [n].
+        folds: Fold of each row in the first assignment, int [n]; -1 without one.
+        predictions: Prediction of each row by models that have not seen it, float64 [n, T].
+        rows: The rows that are written, in order, int [k].
     """
     columns = row_columns(data.names)
     header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
-    predicted = np.full((len(data.smiles), len(columns)), np.nan)
-    for index, fit in enumerate(fitted):
-        predicted[fit.rows, index] = fit.unseen
-        if FIT_LABEL in fit.held_out:
-            predicted[data.test, index] = fit.held_out[FIT_LABEL]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
-    for row in np.argsort(places):
-        smiles, split = data.smiles[row], "test" if data.test[row] else "train"
-        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
-        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
+    for row in rows:
+        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predictions[row])]
+        writer.writerow([data.smiles[row], splits[row], folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()

@@ -22,7 +22,7 @@ from molslice.fitting.split import describe_forms, draw_test_rows, find_test_row
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
+__all__ = ["MIN_ROWS", "SPLITS", "checked_targets", "read_fit_data"]
 
 SPLITS = ("random", "scaffold", "all")  # any other is a column
 CHUNK_ROWS = 10_000

@@ -1,8 +1,10 @@
 """The folder that `molslice fit` writes: `fit.json`, `learners.safetensors`, `rows.csv` and a card.
 
 `rows.csv` holds the rows that the model was fitted and measured on, with the split, the fold and the
-prediction of each. If the fit used a trained encoder, `encoder/` is a copy of it and `networks/` has the
-fine-tuned network of each fold. Nothing in the folder can run code.
+prediction of each. If the model was fitted again to all rows after it was measured, `held_out.csv` holds the
+rows that were held out, with predictions of the model that had not learned them. If the fit used a trained
+encoder, `encoder/` is a copy of it and `networks/` has the fine-tuned network of each fold. Nothing in the
+folder can run code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from safetensors.numpy import save
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, WILDCARDS
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
+from molslice.folders.run import write_in_half
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.targets import TargetInfo
@@ -28,6 +31,7 @@ __all__ = [
     "ENCODER",
     "FINE_TUNED",
     "FIT",
+    "HELD_OUT",
     "LEARNER_FILE",
     "NETWORKS",
     "ROWS",
@@ -43,14 +47,13 @@ __all__ = [
 ]
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
-ENCODER, ENCODER_FILE = "encoder", "model.safetensors"  # a run folder with its weights only
+HELD_OUT = "held_out.csv"  # rows like those of `ROWS`
+ENCODER = "encoder"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like `ENCODER` for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
 DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
-FORMAT = "molslice-fit-1"
-LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
-ASSIGNED = "molslice-fit-3"  # has several assignments of rows to folds; may have logarithms
-FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED)
+FORMATS = tuple(f"molslice-fit-{version}" for version in range(1, 5))
+FORMAT = FORMATS[-1]  # earlier versions do not read the arrays of the learners
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -154,9 +157,8 @@ def describe_model(
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
     """
-    plain = LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT
     return {
-        "format": ASSIGNED if assignments > 1 else plain,
+        "format": FORMAT,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -181,10 +183,9 @@ def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> No
 
 
 def save_encoder(folder: Path, file: Path) -> None:
-    """Copy the weights of a trained encoder, which hold its configuration, into the folder."""
+    """Write the weights of a trained encoder in float16, with its configuration, into the folder."""
     (folder / ENCODER).mkdir()
-    # unlike `copyfile`, errors name this file
-    (folder / ENCODER / ENCODER_FILE).write_bytes(file.read_bytes())
+    write_in_half(file, folder / ENCODER)
 
 
 def read_fitted(folder: Path) -> FittedModel:

@@ -116,6 +116,25 @@ def write_model(
     write_atomically(path / MODEL, save(tensors, metadata))
 
 
+def write_in_half(source: Path, path: Path) -> None:
+    """Copy a `model.safetensors` with its weights in float16, which is half as large.
+
+    Numbers that float16 cannot hold stay as they are. `read_run` returns weights in float32 again.
+
+    Args:
+        source: The run folder, or its `model.safetensors`.
+        path: The run folder to write, which exists.
+
+    Raises:
+        MolsliceError: A file cannot be read or written.
+    """
+    state, metadata = _read_safetensors(model_file(source))
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and bool((half := tensor.half()).isfinite().all()):
+            state[name] = half
+    write_atomically(path / MODEL, save(state, metadata))
+
+
 def model_file(path: Path) -> Path:
     """Return the file with the weights: `path` itself, or that in the run folder `path`."""
     return path.resolve() if path.is_file() else path / MODEL
@@ -133,6 +152,9 @@ def read_run(path: str | Path) -> LoadedRun:
     """
     file = _find_file(Path(path))
     state, metadata = _read_safetensors(file)
+    state = {
+        name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in state.items()
+    }
     description = _read_about(metadata, file)
     with _named_errors(file):
         loaded = _build(description, state, file)

@@ -12,6 +12,7 @@ from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.data.molecules.refusals import Refusals, failure_text
+from molslice.folders.fitted import CARD, ROWS
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -22,7 +23,7 @@ from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = ["check_targets", "count_trained", "evaluate"]
+__all__ = ["check_split", "check_targets", "count_trained", "evaluate"]
 
 KIND_NAMES = {
     "regression": "regression (numbers)",
@@ -74,6 +75,7 @@ def evaluate(
         if not isinstance(predictor, Predictor):
             raise MolsliceError(f"{predictor.name} takes molecules; {dataset.source} are {dataset.row_name}")
         return _evaluate_rows(predictor, dataset, split, strict, progress)
+    check_split(predictor, dataset, split)
     rows = dataset.rows(split)
     labels = np.asarray(dataset.store.targets)[rows].astype(np.float64)
     if not np.isfinite(labels).any():
@@ -218,6 +220,21 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
         raise MolsliceError(
             f"the model has {len(predictor.targets.classes)} classes, the data have {len(classes)}"
             + (f"; not in both: {', '.join(odd[:5])}" if odd else ", in another order")
+        )
+
+
+def check_split(predictor: SmilesPredictor, dataset: Dataset, split: str) -> None:
+    """Check that the rows of a fit have a split.
+
+    Raises:
+        MolsliceError: The model has learned all of its rows.
+    """
+    if not isinstance(predictor, FittedPredictor) or split in dataset.splits:
+        return
+    if dataset.source == str(predictor.folder / ROWS):
+        raise MolsliceError(
+            f"{predictor.name} has learned all of its rows, so there is no split {split!r}. Its errors are "
+            f"in {CARD}, and `molslice report` shows them. For other rows, give --data.path FILE"
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.evaluate import check_targets
+from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import MoleculeGroup, find_groups
 from molslice.inference.network import Predictor
@@ -66,6 +66,7 @@ def evaluate_uncertainty(
         raise MolsliceError(
             f"uncertainty cannot be evaluated on the split {split!r}: it trained or calibrated the model"
         )
+    check_split(predictor, dataset, split)
     calibration = predictor.find_calibration()
     rows = dataset.labeled_rows(split)
     options = PredictionOptions(dropout_passes=calibration.dropout_passes, with_members=True)

@@ -40,9 +40,18 @@ class Features:
         embedding = None if self.embedding is None else self.embedding[rows]
         return type(self)(self.descriptors[rows], self.counts[rows], embedding)
 
+    def without_embedding(self) -> Self:
+        """Return the descriptors and counts only."""
+        return type(self)(self.descriptors, self.counts)
+
     def _parts(self) -> list[np.ndarray]:
         arrays = (self.descriptors, self.counts, self.embedding)
         return [array for array in arrays if array is not None]
+
+    @property
+    def width(self) -> int:
+        """Number of columns of `matrix`."""
+        return sum(array.shape[1] for array in self._parts())
 
     def size(self) -> np.ndarray:
         """Return the number of fragments that are counted in each molecule, float64 [n]."""

@@ -25,6 +25,7 @@ EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, rou
 MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square
 MAX_POOL = 7_500  # rows from which the rows of all models are drawn
 CHUNK_ROWS = 2_048
+MAX_COUNTS = 1 << 16  # bins of a fingerprint
 
 
 def draw_pool(values: np.ndarray, draw: np.random.Generator, *, classes: bool) -> np.ndarray:
@@ -63,7 +64,9 @@ class GaussianProcess(Learner):
         rows: Training rows, at most 7,500, with descriptors and embedding as normal scores.
         scores: Quantiles of the descriptors, and of the embedding if there is one.
         scales: Mean squared distance of training rows, for the descriptors and the embedding.
-        coefficients: float64 [kernels, n, models]; kernel k contributes `K_k @ coefficients[k]`.
+        weights: Weight of each kernel, float64 [kernels, models].
+        solved: Inverse covariance times the target, float64 [n, models]; 0 for rows that a model has not
+            seen. Kernel k contributes `weights[k] * (K_k @ solved)`.
         offsets: Mean of the target of each model, float64 [models].
     """
 
@@ -74,11 +77,13 @@ class GaussianProcess(Learner):
         rows: Features,
         scores: tuple[NormalScores, ...],
         scales: np.ndarray,
-        coefficients: np.ndarray,
+        weights: np.ndarray,
+        solved: np.ndarray,
         offsets: np.ndarray,
     ) -> None:
         self.rows, self.scores, self.scales = rows, scores, scales
-        self.coefficients, self.offsets = coefficients, offsets
+        self.weights, self.solved, self.offsets = weights, solved, offsets
+        self._is_rounded = all(_is_short(block) for block in _scored_parts(rows))
 
     @classmethod
     def fit(
@@ -87,7 +92,7 @@ class GaussianProcess(Learner):
         """Fit one process for each model; see `Learner.fit`."""
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
-        everything = _scored(features, scores)
+        everything = _rounded(_scored(features, scores))
         scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
@@ -96,7 +101,7 @@ class GaussianProcess(Learner):
         kernels = np.empty((1 + len(scores) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
-        coefficients = np.zeros((len(kernels), len(values), len(masks)))
+        all_weights, all_solved = np.zeros((len(kernels), len(masks))), np.zeros((len(values), len(masks)))
         offsets, predicted = np.zeros(len(masks)), np.zeros(masks.shape)
         for number, held in enumerate(map(np.flatnonzero, held_out)):
             used = draw.permutation(np.flatnonzero(~held_out[number]))[:MAX_ROWS]
@@ -111,11 +116,11 @@ class GaussianProcess(Learner):
             for weight, kernel in zip(weights, kernels, strict=False):
                 covariance += weight * kernel[used[:, None], used]
             solved = solve(covariance, weights[-1], standardized) * spread
-            coefficients[:, used, number] = weights[:-1, None] * solved
+            all_weights[:, number], all_solved[used, number] = weights[:-1], solved
             predicted[number, pool[held]] = offsets[number]
-            for kernel, coefficient in zip(kernels, coefficients[:, used, number], strict=True):
-                predicted[number, pool[held]] += kernel[held[:, None], used] @ coefficient
-        learner = cls(rows, scores, scales, coefficients, offsets)
+            for kernel, weight in zip(kernels, weights[:-1], strict=True):
+                predicted[number, pool[held]] += kernel[held[:, None], used] @ (weight * solved)
+        learner = cls(rows, scores, scales, all_weights, all_solved, offsets)
         others = np.setdiff1d(np.arange(masks.shape[1]), pool)
         predicted[:, others] = learner._predict_scored(everything[others])
         return learner, average_unseen(predicted, folds)
@@ -139,69 +144,132 @@ class GaussianProcess(Learner):
         given = [array.shape[1] for array in _scored_parts(features)]
         if given != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
             raise MolsliceError(f"the Gaussian process takes {expected} features, got {given}")
-        return _scored(features, self.scores)
+        scored = _scored(features, self.scores)
+        return _rounded(scored) if self._is_rounded else scored
 
     def _predict_scored(self, features: Features, novelty: np.ndarray | None = None) -> np.ndarray:
         """Predict rows with normal scores, and write the indicator into `novelty` [models, n] if given."""
         result = np.empty((len(self.offsets), len(features)))
-        used = (self.coefficients != 0.0).any(0)  # rows of each process, [rows, models]
+        used = self.solved != 0.0  # rows of each process, [rows, models]
         for start in range(0, len(features), CHUNK_ROWS):
             chunk = slice(start, start + CHUNK_ROWS)
             result[:, chunk] = self.offsets[:, None]
             kernels = _kernels(features[chunk], self.rows, self.scales)
-            for place, (kernel, coefficients) in enumerate(zip(kernels, self.coefficients, strict=True)):
-                result[:, chunk] += (kernel @ coefficients).T
+            for place, (kernel, weights) in enumerate(zip(kernels, self.weights, strict=True)):
+                result[:, chunk] += (weights * (kernel @ self.solved)).T
                 if novelty is not None and place == 0:
                     for number, is_used in enumerate(used.T):
                         novelty[number, chunk] = 1.0 - kernel[:, is_used].max(1, initial=0.0)
         return result
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the training rows, quantiles and coefficients; see `Learner.arrays`."""
+        """Return the training rows, quantiles and weights; see `Learner.arrays`."""
+        rows, columns = self.rows.counts.nonzero()
         arrays = {
-            "descriptors": self.rows.descriptors,
-            "counts": self.rows.counts,
+            "descriptors": _shortest(self.rows.descriptors),
+            "count_sizes": np.bincount(rows, minlength=len(self.rows)).astype(np.uint16),
+            "count_columns": columns.astype(np.uint16),
+            "count_values": self.rows.counts[rows, columns],
+            "count_width": np.array([self.rows.counts.shape[1]], np.int64),
             "scales": self.scales,
-            "coefficients": self.coefficients,
+            "weights": self.weights,
+            "solved": self.solved,
             "offsets": self.offsets,
         }
         arrays |= {f"quantiles_{i}": transform.quantiles for i, transform in enumerate(self.scores)}
         if self.rows.embedding is not None:
-            arrays["embedding"] = self.rows.embedding
+            arrays["embedding"] = _shortest(self.rows.embedding)
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild the learner; see `Learner.from_arrays`."""
         try:
-            rows = Features(arrays["descriptors"], arrays["counts"], arrays.get("embedding"))
-            parts = len(_scored_parts(rows))
-            scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(parts))
-            learner = cls(rows, scores, arrays["scales"], arrays["coefficients"], arrays["offsets"])
+            names = [name for name in ("descriptors", "embedding") if name in arrays]
+            blocks = [arrays[name].astype(np.float64) for name in names]
+            rows = Features(blocks[0], _read_counts(arrays), *blocks[1:])
+            scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(len(blocks)))
+            weights, solved = _read_weights(arrays)
+            learner = cls(rows, scores, arrays["scales"], weights, solved, arrays["offsets"])
         except KeyError as error:
             raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
-        kernels = 1 + parts * (len(SCALES) + 1)
+        except (ValueError, IndexError, TypeError) as error:
+            raise MolsliceError(f"the arrays do not describe a Gaussian process: {error}") from error
+        kernels, models = 1 + len(blocks) * (len(SCALES) + 1), len(learner.offsets)
         columns = [array.shape[1] for array in _scored_parts(rows)]
-        sound = learner.coefficients.shape == (kernels, len(rows), len(learner.offsets))
-        sound = sound and learner.scales.shape == (parts,)
+        sound = weights.shape == (kernels, models) and solved.shape == (len(rows), models)
+        sound = sound and learner.scales.shape == (len(blocks),)
         sound = sound and [array.quantiles.shape[-1] for array in scores] == columns
-        sound = sound and all(
-            array.dtype.kind == ("u" if name == "counts" else "f") for name, array in arrays.items()
-        )
-        if not sound or not all(np.isfinite(array).all() for array in arrays.values()):
+        floats = [array for name, array in arrays.items() if not name.startswith("count")]
+        if not sound or not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in floats):
             raise MolsliceError("the arrays do not describe a Gaussian process")
         return learner
 
 
+def _read_counts(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the counts of the training rows, uint8 [n, P], from `GaussianProcess.arrays`.
+
+    Raises:
+        KeyError: An array is missing.
+        ValueError: The arrays have other types or sizes.
+    """
+    if "counts" in arrays:  # of earlier versions
+        if arrays["counts"].dtype != np.uint8:
+            raise ValueError("the counts are not bytes")
+        return arrays["counts"]
+    sizes, columns, values = (arrays[f"count_{name}"] for name in ("sizes", "columns", "values"))
+    width = arrays["count_width"]
+    if values.dtype != np.uint8 or any(array.dtype.kind != "u" for array in (sizes, columns)):
+        raise ValueError("the counts are not whole numbers")
+    if width.shape != (1,) or not 0 <= int(width[0]) <= MAX_COUNTS:
+        raise ValueError("the counts have an invalid width")
+    counts = np.zeros((len(sizes), int(width[0])), np.uint8)
+    counts[np.repeat(np.arange(len(sizes)), sizes), columns] = values
+    return counts
+
+
+def _read_weights(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return `weights` and `solved`; earlier versions stored their products, [kernels, n, models].
+
+    Raises:
+        KeyError: An array is missing.
+        ValueError: The products have another number of axes.
+    """
+    if "coefficients" not in arrays:
+        return arrays["weights"], arrays["solved"]
+    products = arrays["coefficients"]
+    if products.ndim != 3:
+        raise ValueError("the coefficients do not have three axes")
+    largest = np.abs(products).max(1).argmax(0)  # for each model, the kernel of the largest product
+    solved = np.take_along_axis(products, largest[None, None], axis=0)[0]
+    squares = (solved**2).sum(0)
+    return (products * solved).sum(1) / np.where(squares > 0.0, squares, 1.0), solved
+
+
 def stored_bytes(features: Features, rows: int) -> int:
     """Return how many bytes a process at least stores that is fitted to so many rows like these."""
-    columns = sum(array.shape[1] for array in _scored_parts(features))  # as float64
-    return min(rows, MAX_POOL) * (8 * columns + features.counts.shape[1])
+    columns = sum(array.shape[1] for array in _scored_parts(features))  # in float16
+    return min(rows, MAX_POOL) * 2 * columns
 
 
 def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
     embedding = None if features.embedding is None else scores[1](features.embedding)
     return Features(scores[0](features.descriptors), features.counts, embedding)
+
+
+def _rounded(rows: Features) -> Features:
+    """Round scores to float16, as which the training rows are stored."""
+    blocks = [array.astype(np.float16).astype(np.float64) for array in _scored_parts(rows)]
+    return Features(blocks[0], rows.counts, *blocks[1:])
+
+
+def _is_short(scores: np.ndarray) -> bool:
+    """Return whether float16 holds the scores exactly; earlier versions did not round them."""
+    return bool((scores == scores.astype(np.float16)).all())
+
+
+def _shortest(scores: np.ndarray) -> np.ndarray:
+    return scores.astype(np.float16) if _is_short(scores) else scores
 
 
 def _scored_parts(rows: Features) -> list[np.ndarray]:

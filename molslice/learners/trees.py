@@ -66,7 +66,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Trees whose values are added up, one group of trees for each model.
+    """Trees whose values are added up, multiplied by a unit and added to an offset for each model.
 
     A row goes left if its feature is at most the threshold. A leaf is its own left and right child.
 
@@ -80,6 +80,7 @@ class Trees:
         roots: First node of each tree, int32 [trees].
         groups: Model of each tree, int32 [trees], ascending.
         offsets: Value that is added to the trees of each model, float64 [models].
+        units: What the sum of the trees of each model is multiplied by, float64 [models].
     """
 
     feature: np.ndarray
@@ -91,6 +92,7 @@ class Trees:
     roots: np.ndarray
     groups: np.ndarray
     offsets: np.ndarray
+    units: np.ndarray
 
     @classmethod
     def of_boosting(
@@ -116,15 +118,15 @@ class Trees:
                     missing_left=nodes["missing_go_to_left"],
                     left=nodes["left"],
                     right=nodes["right"],
-                    value=nodes["value"] * scale,
+                    value=nodes["value"],
                     leaf=nodes["is_leaf"].astype(bool),
                 ),
             )
-            for fold, (model, (_, scale)) in enumerate(zip(models, units, strict=True))
+            for fold, model in enumerate(models)
             for (predictor,) in model._predictors
             for nodes in (predictor.nodes,)
         ]
-        return cls._joined(trees, columns, offsets)
+        return cls._joined(trees, columns, offsets, [scale for _, scale in units])
 
     @classmethod
     def of_forests(
@@ -140,25 +142,29 @@ class Trees:
             units: What was subtracted from the values of each model, and what they were divided by.
         """
         trees = []
-        for fold, (model, (_, scale)) in enumerate(zip(models, units, strict=True)):
+        for fold, model in enumerate(models):
             for estimator in model.estimators_:
                 tree = estimator.tree_
-                value = tree.value[:, 0, 0] * scale / len(model.estimators_)
+                value = tree.value[:, 0, 0] / len(model.estimators_)
                 nodes = _Nodes(
                     feature=tree.feature,
-                    threshold=tree.threshold,
+                    threshold=_float32_below(tree.threshold),  # the same comparison for features in float32
                     missing_left=tree.threshold >= 0.0,
                     left=tree.children_left,
                     right=tree.children_right,
-                    value=value,
+                    value=value.astype(np.float32),  # as it is stored
                     leaf=tree.children_left < 0,
                 )
                 trees.append((fold, nodes))
-        return cls._joined(trees, columns, [offset for offset, _ in units])
+        return cls._joined(trees, columns, *map(list, zip(*units, strict=True)))
 
     @classmethod
     def _joined(
-        cls, trees: Sequence[tuple[int, "_Nodes"]], columns: np.ndarray, offsets: Sequence[float]
+        cls,
+        trees: Sequence[tuple[int, "_Nodes"]],
+        columns: np.ndarray,
+        offsets: Sequence[float],
+        units: Sequence[float],
     ) -> Self:
         """Concatenate the nodes of trees, each with its model."""
         sizes = [len(nodes.value) for _, nodes in trees]
@@ -175,13 +181,14 @@ class Trees:
             roots=roots.astype(np.int32),
             groups=np.array([fold for fold, _ in trees], np.int32),
             offsets=np.array(offsets, np.float64),
+            units=np.array(units, np.float64),
         )
 
     def predict(self, matrix: np.ndarray) -> np.ndarray:
         """Add up the trees of each model for each row of `matrix` [n, C]: float64 [models, n]."""
         total = np.repeat(self.offsets[:, None], len(matrix), axis=1)
         for rows in self._parts(matrix):
-            total[:, rows] += self._added(self._values(matrix[rows]))
+            total[:, rows] += self.units[:, None] * self._added(self._values(matrix[rows]))
         return total
 
     def predict_with_spread(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,8 +207,9 @@ class Trees:
         for rows in self._parts(matrix):
             values = self._values(matrix[rows])
             sums = self._added(values)
-            total[:, rows] += sums
-            spread[:, rows] = np.sqrt(np.maximum(self._added(values**2) * counts - sums**2, 0.0))
+            total[:, rows] += self.units[:, None] * sums
+            squares = np.maximum(self._added(values**2) * counts - sums**2, 0.0)
+            spread[:, rows] = self.units[:, None] * np.sqrt(squares)
         return total, spread
 
     def _parts(self, matrix: np.ndarray) -> list[slice]:
@@ -243,8 +251,9 @@ class Trees:
         places = np.arange(nodes)
         kinds = {name: getattr(self, name).dtype.kind for name in self.__slots__}
         same = same and all(kinds[name] == "i" for name in ("feature", "left", "right", "roots", "groups"))
-        same = same and all(kinds[name] == "f" for name in ("threshold", "value", "offsets"))
+        same = same and all(kinds[name] == "f" for name in ("threshold", "value", "offsets", "units"))
         same = same and kinds["missing_left"] == "b" and self.offsets.ndim == self.value.ndim == 1
+        same = same and self.units.shape == self.offsets.shape
         sound = same and nodes > 0 and len(self.groups) == len(self.roots) and folds > 0
         sound = sound and bool(((self.feature >= 0) & (self.feature < num_features)).all())
         sound = sound and bool(((self.roots >= 0) & (self.roots < nodes)).all())
@@ -252,18 +261,60 @@ class Trees:
         for child in (self.left, self.right):  # children follow their parents, so a walk ends
             sound = sound and len(child) == nodes and bool(((child >= places) & (child < nodes)).all())
         sound = sound and bool(((self.left == places) == (self.right == places)).all())
-        sound = sound and bool(np.isfinite(self.value).all() and np.isfinite(self.offsets).all())
+        numbers = (self.value, self.offsets, self.units)
+        sound = sound and all(bool(np.isfinite(array).all()) for array in numbers)
         if not sound:
             raise MolsliceError("the arrays do not describe decision trees")
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the fields by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return the trees in few bytes.
+
+        A leaf has its value in the place of the threshold, children are counted from their parents, and
+        numbers have the smallest types that hold them.
+        """
+        places = np.arange(len(self.value))
+        numbers = np.where(self.left == places, self.value, self.threshold)
+        is_short = bool((numbers == numbers.astype(np.float32)).all())
+        return {
+            "feature": _smallest(self.feature),
+            "number": numbers.astype(np.float32 if is_short else np.float64),
+            "missing_left": np.packbits(self.missing_left),
+            "to_left": _smallest(self.left - places),
+            "to_right": _smallest(self.right - places),
+            **{name: getattr(self, name) for name in ("roots", "groups", "offsets", "units")},
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild trees from their fields."""
-        return cls(**{name: np.asarray(arrays[name]) for name in cls.__slots__})
+        """Rebuild trees from the result of `arrays`, or from their fields as in earlier versions."""
+        if "number" not in arrays:
+            fields = {name: np.asarray(arrays[name]) for name in cls.__slots__ if name != "units"}
+            return cls(**fields, units=np.ones(len(fields["offsets"])))
+        numbers, count = arrays["number"].astype(np.float64), len(arrays["number"])
+        offsets = {name: arrays[f"to_{name}"] for name in ("left", "right")}
+        if {arrays["feature"].dtype.kind, *(array.dtype.kind for array in offsets.values())} != {"u"}:
+            raise TypeError("features and children are not whole numbers")
+        children = {name: (np.arange(len(array)) + array).astype(np.int64) for name, array in offsets.items()}
+        leaf = offsets["left"] == 0
+        return cls(
+            feature=arrays["feature"].astype(np.int32),
+            threshold=np.where(leaf, 0.0, numbers),
+            missing_left=np.unpackbits(arrays["missing_left"], count=count).astype(bool),
+            value=np.where(leaf, numbers, 0.0),
+            **children,
+            **{name: np.asarray(arrays[name]) for name in ("roots", "groups", "offsets", "units")},
+        )
+
+
+def _float32_below(numbers: np.ndarray) -> np.ndarray:
+    """Return the largest float32 numbers that are not above the numbers."""
+    rounded = numbers.astype(np.float32)
+    return np.where(rounded > numbers, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+def _smallest(numbers: np.ndarray) -> np.ndarray:
+    """Return whole numbers from zero up in the smallest unsigned type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 class TreeLearner(Learner):
@@ -303,12 +354,13 @@ class TreeLearner(Learner):
         return self.trees.predict(self.checked_matrix(features))
 
     def checked_matrix(self, features: Features) -> np.ndarray:
-        """Return `matrix_of` the features.
+        """Return `matrix_of` the features, without the embedding if the trees were fitted without it.
 
         Raises:
             MolsliceError: The trees were fitted on another number of features.
         """
-        matrix = self.matrix_of(features)
+        lean = features.without_embedding()
+        matrix = self.matrix_of(lean if lean.width == self.num_features else features)
         if matrix.shape[1] != self.num_features:
             raise MolsliceError(
                 f"{self.label} was fitted on {self.num_features} features, got {matrix.shape[1]}"

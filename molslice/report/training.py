@@ -44,7 +44,7 @@ AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "duplicates", "fragment", "wildcards"),
-    *("members", "minutes", "seed"),
+    *("quality", "members", "minutes", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
@@ -187,6 +187,8 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])
+    if "refit" in options:
+        words.append("--refit" if options["refit"] else "--no-refit")
     words += ["--no-encoder"] if record["encoder"] is None else option_words("encoder", record["encoder"])
     return [*words, *option_words("out", name)]
 

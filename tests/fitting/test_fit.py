@@ -63,14 +63,16 @@ def write_table(file, header, rows):
 @pytest.fixture(scope="module")
 def fitted(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "model"
-    about = fit(table, "size", folder, units="bits", members=3, encoder=None, quiet=True)
+    about = fit(table, "size", folder, units="bits", members=3, encoder=None, refit=False, quiet=True)
     return folder, about
 
 
 @pytest.fixture(scope="module")
 def classes(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "model"
-    return folder, fit(table, "big", folder, members=3, split="scaffold", encoder=None, quiet=True)
+    return folder, fit(
+        table, "big", folder, members=3, split="scaffold", encoder=None, refit=False, quiet=True
+    )
 
 
 def read_rows(folder):
@@ -183,7 +185,7 @@ def test_out_of_fold_predictions_are_of_models_without_the_row(fitted, table, tm
         for text, values in zip(smiles, targets_of(smiles), strict=True)
     ]
     file = write_table(tmp_path / "other.csv", ["smiles", "size"], other)
-    fit(file, "size", tmp_path / "model", members=3, encoder=None, quiet=True)
+    fit(file, "size", tmp_path / "model", members=3, encoder=None, refit=False, quiet=True)
     again = {row["smiles"]: row for row in read_rows(tmp_path / "model")}
     learners, before = read_fitted(tmp_path / "model").stacks, read_fitted(folder).stacks
     assert learners != before  # the weights see all folds, each learner does not
@@ -239,7 +241,7 @@ def test_scaffolds_are_in_one_split_and_one_fold(classes):
 
 def test_the_same_table_gives_the_same_model(fitted, table, tmp_path):
     folder, _ = fitted
-    fit(table, "size", tmp_path / "model", units="bits", members=3, encoder=None, quiet=True)
+    fit(table, "size", tmp_path / "model", units="bits", members=3, encoder=None, refit=False, quiet=True)
     assert (tmp_path / "model" / LEARNER_FILE).read_bytes() == (folder / LEARNER_FILE).read_bytes()
     assert (tmp_path / "model" / ROWS).read_bytes() == (folder / ROWS).read_bytes()
 
@@ -276,7 +278,7 @@ def test_columns_of_the_rows_are_distinct(smiles, tmp_path):
     names = ["split", "split_measured"]
     rows = [[text, i, 2 * i] for i, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", *names], rows)
-    fit(file, names, tmp_path / "model", members=2, encoder=None, quiet=True)
+    fit(file, names, tmp_path / "model", members=2, encoder=None, refit=False, quiet=True)
     assert main(["evaluate", str(tmp_path / "model"), "--quiet"]) == 0
 
 
@@ -408,10 +410,10 @@ def test_little_time_leaves_learners_out(table, tmp_path):
 def test_too_many_targets_are_refused_before_the_work(table, fitted, tmp_path, monkeypatch):
     rows = fitted[1]["rows"]["train"]  # each takes about 3,800 bytes
     monkeypatch.setattr("molslice.fitting.fit.LARGEST_ARRAYS", rows * 4_000)
-    fit(table, "size", tmp_path / "one", members=2, minutes=1e-9, encoder=None, quiet=True)
-    monkeypatch.setattr("molslice.fitting.fit.LearnerFits", None)  # a call fails
+    fit(table, "size", tmp_path / "one", members=2, minutes=1e-9, encoder=None, refit=False, quiet=True)
+    monkeypatch.setattr("molslice.fitting.stacks.LearnerFits", None)  # a call fails
     with pytest.raises(MolsliceError, match=r"a model of 2 targets has more than [\d,]+ bytes; fit fewer"):
-        fit(table, ["size", "half"], tmp_path / "two", members=2, encoder=None, quiet=True)
+        fit(table, ["size", "half"], tmp_path / "two", members=2, encoder=None, refit=False, quiet=True)
     assert not (tmp_path / "two").exists()
 
 
@@ -546,7 +548,7 @@ def test_a_value_far_outside_is_refused_until_the_user_decides(smiles, tmp_path,
 
 def test_values_far_outside_are_learned_if_asked(smiles, tmp_path, capsys):
     file = with_sentinels(smiles, tmp_path)
-    options = {"missing_values": "N.D.", "outliers": "keep", "members": 2, "encoder": None, "quiet": True}
+    options = {"missing_values": "N.D.", "outliers": "keep", "members": 2, "encoder": None, "refit": False}
     about = fit(file, "y", tmp_path / "model", **options)
     assert about["notices"][0].startswith("y: -999 in 7 rows (row 6 (line 7)")
     assert {float(row["y"]) for row in read_rows(tmp_path / "model")} >= {-999.0}
@@ -941,7 +943,9 @@ def test_a_table_in_a_store_is_fitted_as_a_file(table, fitted, tmp_path):
     with fsspec.open(f"memory:/{tmp_path}/measured.csv", "wb") as file:
         file.write(table.read_bytes())
     url = f"memory:/{tmp_path}/measured.csv"
-    about = fit(url, "size", tmp_path / "model", units="bits", members=3, encoder=None, quiet=True)
+    about = fit(
+        url, "size", tmp_path / "model", units="bits", members=3, encoder=None, refit=False, quiet=True
+    )
     assert about["results"] == fitted[1]["results"]
     assert about["source_sha256"] == fitted[1]["source_sha256"]
     assert about["source"] == "measured.csv"
@@ -953,7 +957,7 @@ def test_files_of_a_pattern_are_fitted_as_one_table(table, tmp_path, capsys):
     for name, part in {"a": rows[:20], "b": ["0,C(,1,1,1\n", *rows[20:]]}.items():
         (tmp_path / "parts" / f"{name}.csv").write_text("".join([header, *part]))
     pattern, folder = tmp_path / "parts" / "*.csv", tmp_path / "model"
-    about = fit(str(pattern), "size", folder, members=2, encoder=None, quiet=True)
+    about = fit(str(pattern), "size", folder, members=2, encoder=None, refit=False, quiet=True)
     assert sum(about["rows"].values()) == len(rows)
     assert about["failed"] == 1
     joined = b"".join(path.read_bytes() for path in sorted((tmp_path / "parts").iterdir()))
@@ -1000,5 +1004,5 @@ def test_all_rows_are_training_rows(smiles, tmp_path, capsys):
     assert {row["split"] for row in read_rows(folder)} == {"train"}
     assert "No row was held out. " in (folder / CARD).read_text()
     assert main(["evaluate", str(folder), "--quiet"]) == 1
-    assert "has no split 'test'" in capsys.readouterr().err
+    assert "has learned all of its rows, so there is no split 'test'" in capsys.readouterr().err
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0

@@ -18,7 +18,7 @@ def test_a_model_fitted_to_the_largest_molecules_predicts_them(tmp_path, capsys)
     with table.open("w", newline="") as file:
         rows = [[text + ".Cl" * (place % 2), len(text)] for place, text in enumerate(smiles)]
         csv.writer(file).writerows([["smiles", "y"], *rows])
-    options = {"encoder": None, "members": 2, "quiet": True}
+    options = {"encoder": None, "members": 2, "refit": False, "quiet": True}
     about = fit(table, "y", tmp_path / "model", fragment="largest", **options)
     assert (about["fragment"], about["replaced"]) == ("largest", 30)
     assert "mixtures: largest, replaced in 30 rows" in (tmp_path / "model" / "card.md").read_text()

@@ -46,7 +46,7 @@ def table(smiles, tmp_path_factory):
 @pytest.fixture(scope="module")
 def numbers(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "numbers"
-    fit(table, ["size", "half"], folder, members=3, encoder=None, quiet=True)
+    fit(table, ["size", "half"], folder, members=3, encoder=None, refit=False, quiet=True)
     return folder
 
 
@@ -63,7 +63,7 @@ def single(table, tmp_path_factory):
 @pytest.fixture(scope="module")
 def classes(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "classes"
-    fit(table, "big", folder, members=3, encoder=None, quiet=True)
+    fit(table, "big", folder, members=3, encoder=None, refit=False, quiet=True)
     return folder
 
 

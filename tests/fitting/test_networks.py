@@ -14,6 +14,7 @@ from molslice.folders.run import MODEL
 from molslice.inference.fitted import network_scores
 from molslice.inference.load import load_model, load_network
 from molslice.tasks.targets import TargetInfo
+from molslice.training.run import train
 from molslice.types import MolsliceError
 from tests.fitting.test_fit import targets_of, write_table
 from tests.inference.models import embedded_smiles
@@ -169,7 +170,10 @@ def fitted(tmp_path_factory):
     rows = [[text, *values] for text, values in zip(smiles, targets_of(smiles), strict=True)]
     table = write_table(tmp_path_factory.mktemp("t") / "t.csv", ["smiles", "size", "active", "half"], rows)
     folder = tmp_path_factory.mktemp("fit") / "model"
-    about = fit(table, ["active"], folder, members=2, encoder=ENCODER, quiet=True)
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)  # of networks that are trained for one epoch
+        about = fit(table, ["active"], folder, **options)
     return table, folder, about
 
 
@@ -211,7 +215,8 @@ def test_a_device_that_is_missing_is_refused_before_the_work(fitted, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_fit_on_a_gpu_predicts_as_one_on_the_cpu(fitted, smiles, tmp_path):
     table, folder, _ = fitted
-    fit(table, ["active"], tmp_path / "m", members=2, encoder=ENCODER, device="cuda", quiet=True)
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
+    fit(table, ["active"], tmp_path / "m", device="cuda", **options)
     for device in ("cpu", "cuda"):
         found = load_model(tmp_path / "m", device).predict(smiles)
         np.testing.assert_allclose(found, load_model(folder).predict(smiles), atol=0.05)
@@ -253,10 +258,46 @@ def test_networks_of_other_targets_are_refused(fitted, tuned, tmp_path):
 
 
 def test_networks_are_left_out_when_time_is_over(fitted, tmp_path):
-    about = fit(fitted[0], "active", tmp_path / "m", members=2, encoder=ENCODER, minutes=1e-4, quiet=True)
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "quiet": True}
+    about = fit(fitted[0], "active", tmp_path / "m", **options, minutes=1e-4)
     assert "fine-tuned networks" in about["left_out"]
     assert about["networks"] == 0
     assert load_model(tmp_path / "m").networks == ()
+
+
+def test_networks_without_a_weight_in_the_first_fold_are_left_out(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 1.1)
+    trained = []
+    monkeypatch.setattr("molslice.fitting.networks.train", counted(train, trained))
+    options = {"members": 3, "encoder": ENCODER, "quality": "best", "quiet": True}
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_PROBED_ROWS", 1)
+    about = fit(fitted[0], "size", tmp_path / "m", **options)
+    assert len(trained) == 1  # one network, and no other in the fit to all rows
+    assert 0.0 <= about["network_weight"] < 1.0
+    assert about["networks"] == about["network_epochs"] == 0
+    assert "fine_tuned" not in about["results"][0]["weights"]
+    assert not (tmp_path / "m" / "networks").exists()
+    assert (
+        "not fine-tuned, because the first network had a weight of only"
+        in (tmp_path / "m/card.md").read_text()
+    )
+    assert np.isfinite(load_model(tmp_path / "m").predict(["CCO"])).all()
+
+
+def test_few_rows_of_a_fold_do_not_leave_networks_out(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 1.1)
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_PROBED_ROWS", 1_000)
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
+    about = fit(fitted[0], "size", tmp_path / "m", **options)
+    assert (about["networks"], about["network_weight"]) == (2, None)
+
+
+def counted(function, calls):
+    def call(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    return call
 
 
 def test_epochs_fit_into_the_time_that_is_left(monkeypatch):

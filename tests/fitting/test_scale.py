@@ -49,7 +49,7 @@ def table(smiles, tmp_path_factory):
 
 
 def fitted(table, target, folder, **options):
-    options = {"members": 3, "encoder": None, "quiet": True, **options}
+    options = {"members": 3, "encoder": None, "refit": False, "quiet": True, **options}
     return fit(table, target, folder, **options)
 
 
@@ -259,17 +259,6 @@ def test_networks_learn_the_logarithm_too(table, tmp_path):
         load_model(tmp_path / name).predict_with_errors(NEW, options=options) for name in ("found", "logs")
     )
     np.testing.assert_allclose(one.members.models, 10.0**two.members.models, rtol=1e-6)
-
-
-def test_the_format_is_that_of_the_oldest_version_that_knows_the_model(table, tmp_path, monkeypatch):
-    formats = []
-    for number in (1, 2):
-        monkeypatch.setattr("molslice.fitting.folds.ASSIGNMENTS", number)
-        for scale in ("linear", "log"):
-            out = tmp_path / f"{scale}{number}"
-            formats.append(fitted(table, "ic50", out, scale=scale, members=2)["format"])
-            assert read_fitted(out).num_members == 2**number
-    assert formats == ["molslice-fit-1", "molslice-fit-2", "molslice-fit-3", "molslice-fit-3"]
 
 
 def test_a_folder_without_its_calibration_has_intervals_from_its_rows(table, tmp_path, monkeypatch):

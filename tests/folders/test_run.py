@@ -162,7 +162,7 @@ def test_weights_that_are_not_finite_are_refused(folder, value):
         read_run(folder)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int32, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int32, torch.complex64])
 def test_weights_of_another_type_are_refused(folder, dtype):
     weights = load_file(folder / MODEL)
     weights["readout.weight"] = weights["readout.weight"].to(dtype)

@@ -132,9 +132,8 @@ def test_the_spread_of_trees_is_that_of_the_single_trees(monkeypatch):
     trees, matrix = learner.trees, learner.matrix_of(features)
     alone: dict[int, list[np.ndarray]] = {}
     for root, fold in zip(trees.roots, trees.groups, strict=True):
-        one = dataclasses.replace(
-            trees, roots=np.array([root]), groups=np.array([0], np.int32), offsets=np.zeros(1)
-        )
+        group = {"groups": np.array([0], np.int32), "offsets": np.zeros(1), "units": trees.units[[fold]]}
+        one = dataclasses.replace(trees, roots=np.array([root]), **group)
         alone.setdefault(int(fold), []).append(4 * one.predict(matrix)[0])  # of four trees
     expected = np.array([np.std(each, axis=0) for each in alone.values()])
     np.testing.assert_allclose(learner.predict_with_indicators(features)[1]["trees"], expected, atol=1e-6)
@@ -219,7 +218,7 @@ def test_extra_trees_predict_as_scikit_learn_does(classes):
             inner = other[:, varying]
             if kind is ExtraTreesRegressor:
                 expected = model.predict(inner) * spread + mean
-                np.testing.assert_allclose(learner.predict(new)[fold], expected, rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(learner.predict(new)[fold], expected, rtol=1e-6, atol=1e-7)
             else:
                 expected = model.predict_proba(inner)[:, 1]
                 np.testing.assert_allclose(learner.predict(new)[fold], expected, atol=0.15)
@@ -279,11 +278,13 @@ def test_trees_that_never_end_are_refused(name):
         features, draw_values(features, False), np.arange(200) % 2, classes=False, seed=0
     )
     arrays = learner.arrays()
-    left = arrays["left"].copy()
-    inner = int(np.flatnonzero(left != np.arange(len(left)))[3])
-    left[inner] = 0
-    with pytest.raises(MolsliceError, match="do not describe decision trees"):
-        LEARNERS.find(name).from_arrays({**arrays, "left": left})
+    for child in ("to_left", "to_right"):
+        offsets = arrays[child].copy()
+        offsets[np.flatnonzero(offsets)[3]] = 0  # a node that is its own child
+        with pytest.raises(MolsliceError, match="do not describe decision trees"):
+            LEARNERS.find(name).from_arrays({**arrays, child: offsets})
+        with pytest.raises(MolsliceError, match="the arrays do not describe"):
+            LEARNERS.find(name).from_arrays({**arrays, child: offsets.astype(np.int32)})
     arrays.pop("roots")
     with pytest.raises(MolsliceError, match="the arrays do not describe"):
         LEARNERS.find(name).from_arrays(arrays)
@@ -298,9 +299,9 @@ def test_the_gaussian_process_keeps_the_rows_of_a_pool_and_predicts_the_others(m
     kind = LEARNERS.find("gaussian_process")
     learner, unseen = kind.fit(features, values, folds, classes=False, seed=0)
     kept = learner.arrays()
-    assert len(kept["counts"]) == len(kept["descriptors"]) == kept["coefficients"].shape[1] == 40
-    assert ((kept["coefficients"] != 0).any(0).sum(0) == 20).all()
-    rows = {row.tobytes() for row in kept["counts"]}
+    assert len(kept["count_sizes"]) == len(kept["descriptors"]) == len(kept["solved"]) == 40
+    assert ((kept["solved"] != 0).sum(0) == 20).all()
+    rows = {row.tobytes() for row in kind.from_arrays(kept).rows.counts}
     outside = [row for row in range(90) if features.counts[row].tobytes() not in rows]
     assert len(outside) == 50
     assert np.isfinite(unseen).all()
@@ -310,7 +311,8 @@ def test_the_gaussian_process_keeps_the_rows_of_a_pool_and_predicts_the_others(m
     assert np.corrcoef(unseen[outside], values[outside])[0, 1] > 0.3
     monkeypatch.setattr("molslice.learners.gaussian_process.MAX_POOL", 90)
     whole, _ = kind.fit(features, values, folds, classes=False, seed=0)
-    np.testing.assert_array_equal(whole.arrays()["counts"], features.counts)
+    np.testing.assert_array_equal(whole.rows.counts, features.counts)
+    np.testing.assert_array_equal(kind.from_arrays(whole.arrays()).rows.counts, features.counts)
 
 
 def test_the_gaussian_process_has_the_mean_of_its_formula():
@@ -476,3 +478,78 @@ def test_extra_trees_divide_rows_by_a_descriptor_that_is_missing_or_constant():
         features, values.astype(float), np.arange(60) // 2 % 3, classes=False, seed=0
     )
     np.testing.assert_allclose(unseen, values, atol=1e-6)
+
+
+@pytest.mark.parametrize("embedding", [False, True])
+@pytest.mark.parametrize("name", LEARNERS.names())
+def test_arrays_of_earlier_versions_are_read(name, embedding):
+    """Trees as their fields, and a Gaussian process as products of weights and solved targets."""
+    features, kind = draw_features(60, embedding=embedding), LEARNERS.find(name)
+    values, folds = draw_values(features, classes=False), np.arange(60) % 3
+    learner: Any = kind.fit(features, values, folds, classes=False, seed=0)[0]
+    if name == "gaussian_process":
+        earlier = {
+            "descriptors": learner.rows.descriptors,
+            "counts": learner.rows.counts,
+            "scales": learner.scales,
+            "coefficients": learner.weights[:, None] * learner.solved,
+            "offsets": learner.offsets,
+            **{f"quantiles_{i}": scores.quantiles for i, scores in enumerate(learner.scores)},
+            **({"embedding": learner.rows.embedding} if embedding else {}),
+        }
+    else:
+        trees = learner.trees
+        tree = np.searchsorted(trees.roots, np.arange(len(trees.value)), "right") - 1
+        unit = trees.units[trees.groups[tree]]
+        names = ("feature", "threshold", "missing_left", "left", "right", "roots", "groups", "offsets")
+        earlier = {field: getattr(trees, field) for field in names} | {"value": trees.value * unit}
+        earlier["num_features"] = np.array([learner.num_features])
+    again = kind.from_arrays(earlier)
+    np.testing.assert_allclose(again.predict(features), learner.predict(features), rtol=1e-9, atol=1e-9)
+
+
+def test_the_scores_of_an_earlier_gaussian_process_are_not_rounded():
+    features = draw_features(40)
+    values, folds = draw_values(features, classes=False), np.arange(40) % 2
+    learner: Any = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)[0]
+    arrays = learner.arrays()
+    assert arrays["descriptors"].dtype == np.float16
+    moved = arrays["descriptors"].astype(np.float64) + 1e-7
+    earlier: Any = LEARNERS.find("gaussian_process").from_arrays({**arrays, "descriptors": moved})
+    assert earlier.arrays()["descriptors"].dtype == np.float64
+    difference = earlier.predict(features) - learner.predict(features)
+    assert 0.0 < np.abs(difference).max() < 1e-2
+
+
+@pytest.mark.parametrize("damage", ["count_sizes", "count_columns", "count_values", "count_width", "solved"])
+def test_damaged_counts_and_weights_are_refused(damage):
+    features = draw_features(40)
+    values, folds = draw_values(features, classes=False), np.arange(40) % 2
+    kind = LEARNERS.find("gaussian_process")
+    arrays = kind.fit(features, values, folds, classes=False, seed=0)[0].arrays()
+    changed = {
+        "count_sizes": arrays["count_sizes"] + np.uint16(1),
+        "count_columns": arrays["count_columns"] + np.uint16(60_000),
+        "count_values": arrays["count_values"].astype(np.int16),
+        "count_width": np.array([1 << 40]),
+        "solved": arrays["solved"][:-1],
+    }[damage]
+    with pytest.raises(MolsliceError, match="do not describe a Gaussian process"):
+        kind.from_arrays({**arrays, damage: changed})
+
+
+@pytest.mark.parametrize("name", ["boosting", "extra_trees"])
+def test_trees_without_the_embedding_predict_molecules_that_have_one(name):
+    features = draw_features(60, embedding=True)
+    values, folds = draw_values(features, classes=False), np.arange(60) % 3
+    learner = LEARNERS.find(name).fit(features.without_embedding(), values, folds, classes=False, seed=0)[0]
+    expected = learner.predict(features.without_embedding())
+    np.testing.assert_array_equal(learner.predict(features), expected)
+
+
+def test_a_fitted_forest_takes_less_than_ten_bytes_for_a_node():
+    features = draw_features(400)
+    values, folds = draw_values(features, classes=False), np.arange(400) % 2
+    learner: Any = LEARNERS.find("extra_trees").fit(features, values, folds, classes=False, seed=0)[0]
+    stored = sum(array.nbytes for array in learner.arrays().values())
+    assert stored < 10 * len(learner.trees.value)

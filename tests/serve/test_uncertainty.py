@@ -25,7 +25,9 @@ def fitted(tmp_path_factory):
     rows = "".join(f"{text},{len(text)},{int(len(text) > 38)}\n" for text in embedded_smiles(60))
     (folder / "measured.csv").write_text("smiles,size,big\n" + rows)
     for target in ("size", "big"):
-        fit(folder / "measured.csv", target, folder / target, members=2, encoder=None, quiet=True)
+        fit(
+            folder / "measured.csv", target, folder / target, members=2, encoder=None, refit=False, quiet=True
+        )
     return {target: str(folder / target) for target in ("size", "big")}
 
 

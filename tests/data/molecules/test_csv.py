@@ -123,6 +123,13 @@ def test_split_by_scaffold(tmp_path):
     assert splits["test"].tolist() == [16, 17]
 
 
+def test_numbers_in_a_column_of_splits_are_named(tmp_path):
+    path = write(tmp_path / "t.csv", {"smiles": SMILES, "a": range(10), "part": [0] * 6 + [1, 1, 2, 2]})
+    data = Csv(path=path, target_columns="a", split={"kind": "column", "column": "part"})
+    assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 6, "valid": 2, "test": 2}
+    assert "column 'part': 0 is train, 1 is valid, 2 is test" in data.notices
+
+
 def test_rows_without_a_molecule_do_not_count_in_a_split_by_scaffold(tmp_path):
     rings = [f"C1{'C' * (size - 2)}C1" for size in range(3, 23)]
     smiles = [*rings, *["bad"] * 20]

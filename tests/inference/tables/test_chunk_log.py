@@ -25,7 +25,7 @@ def model(request, tmp_path_factory, few_trees):
     folder = tmp_path_factory.mktemp(request.param)
     rows = "".join(f"{text},{KINDS[request.param](text)}\n" for text in embedded_smiles(60))
     (folder / "rows.csv").write_text(f"smiles,y\n{rows}")
-    fit(folder / "rows.csv", "y", folder / "model", members=2, encoder=None, quiet=True)
+    fit(folder / "rows.csv", "y", folder / "model", members=2, encoder=None, refit=False, quiet=True)
     model = load_model(folder / "model")
     known, compute = {}, model.predict_chunks
 

@@ -449,7 +449,7 @@ def test_a_torn_record_is_predicted_again(model, tmp_path, monkeypatch):
 def test_an_output_in_the_folder_of_a_fit_is_resumed(tmp_path, monkeypatch):
     rows = "".join(f"{text},{len(text)}\n" for text in embedded_smiles(40))
     source = written(tmp_path / "in.csv", "smiles,size\n" + rows)
-    fit(source, "size", tmp_path / "model", members=2, encoder=None, quiet=True)
+    fit(source, "size", tmp_path / "model", members=2, encoder=None, refit=False, quiet=True)
     model, target = load_model(tmp_path / "model"), tmp_path / "model" / "out.csv"
     monkeypatch.setattr(model, "chunk_rows", 8)
     before, real, calls = model.checksum(), model.predict_molecules, []

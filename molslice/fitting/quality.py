@@ -1,0 +1,40 @@
+"""How much time a fit spends: which learners, how many divisions into folds, and whether to fine-tune."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from molslice.learners import LEARNERS, Features
+
+__all__ = ["QUALITIES", "Quality"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What a fit computes.
+
+    Attributes:
+        learners: Names of the learners, in order.
+        assignments: Number of divisions of the rows into folds.
+        lean: Learners that do not take the embedding. With it, boosting takes more than twice the time, and a
+            stack gains nothing if the other learners have it.
+        fine_tunes: Whether the encoder is fine-tuned.
+    """
+
+    learners: tuple[str, ...]
+    assignments: int
+    lean: tuple[str, ...]
+    fine_tunes: bool
+
+    def features_of(self, learner: str, features: Features) -> Features:
+        """Return the features that a learner takes."""
+        return features.without_embedding() if learner in self.lean else features
+
+
+QUALITIES: Mapping[str, Quality] = MappingProxyType(
+    {
+        "fast": Quality(("extra_trees", "gaussian_process"), 1, (), fine_tunes=False),
+        "good": Quality(tuple(LEARNERS.names()), 2, ("boosting",), fine_tunes=False),
+        "best": Quality(tuple(LEARNERS.names()), 2, (), fine_tunes=True),
+    }
+)

@@ -1,0 +1,171 @@
+"""Fit the learners and the networks of all targets to the training rows, and weigh them."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from molslice.files.progress import Progress
+from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.folds import assign_folds
+from molslice.fitting.learner_fits import LearnerFits, TargetFit
+from molslice.fitting.networks import affordable_epochs, fine_tune
+from molslice.fitting.quality import QUALITIES
+from molslice.folders.fitted import FINE_TUNED
+from molslice.learners import Features
+from molslice.learners.fold_averages import by_member
+from molslice.learners.stacking import Stack
+from molslice.tasks.targets import TargetInfo
+
+__all__ = ["EncoderUse", "Stacks", "fit_stacks"]
+
+MIN_WEIGHT = 0.05  # of the network of the first fold, to train the others
+MIN_PROBED_ROWS = 20  # of a target in the first fold; the weights of fewer rows mean little
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderUse:
+    """The trained encoder of a fit.
+
+    Attributes:
+        model: Run folder or name.
+        device: Where it is fine-tuned.
+        embedding_seconds: Time in which it has embedded all rows, in seconds.
+    """
+
+    model: Path | str
+    device: str
+    embedding_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The weighted learners of all targets, fitted to the same training rows.
+
+    Attributes:
+        targets: The description of the T targets.
+        fitted: The learners of each target, with their weights and predictions.
+        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
+        epochs: Number of epochs for which the encoder was fine-tuned; 0 if it was not.
+        left_out: What was not computed for lack of time.
+        network_weight: The weight that the network of the first fold would have had, if it was too small to
+            train the others; else None.
+    """
+
+    targets: TargetInfo
+    fitted: Sequence[TargetFit]
+    folds: np.ndarray
+    epochs: int
+    left_out: list[str]
+    network_weight: float | None = None
+
+
+def fit_stacks(
+    rows: FitData,
+    units: tuple[str, ...],
+    features: Features,
+    options: FitOptions,
+    encoder: EncoderUse | None,
+    folder: Path,
+    *,
+    deadline: float,
+    only_measures: bool,
+    tries_networks: bool = True,
+    shown: bool,
+) -> Stacks:
+    """Fit and weigh the learners of all targets.
+
+    Args:
+        rows: The rows.
+        units: Unit of each target.
+        features: Features of the rows.
+        options: Options of the fit.
+        encoder: The encoder that is fine-tuned; None without one.
+        folder: The folder of the model, in which the networks are written.
+        deadline: Value of `time.monotonic` after which nothing is started.
+        only_measures: Whether the stacks only measure the error on held-out rows. The rows are then divided
+            into folds once, and the networks are not kept.
+        tries_networks: Whether networks may be trained; false if they were not worth it before.
+        shown: Whether to show progress.
+
+    Raises:
+        MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
+    """
+    learned, classes = rows.learned, rows.kind == "classification"
+    targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
+    folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
+    quality = QUALITIES[options.quality]
+    folds = folds[: 1 if only_measures else quality.assignments]
+    stage = " (measuring)" if only_measures else ""
+    with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
+        work = LearnerFits(rows, learned, features, folds, deadline, options.seed, quality, fits.move)
+        fitted = work.fit_targets()
+    left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
+    if encoder is not None and quality.fine_tunes and tries_networks:
+        epochs = affordable_epochs(folds[0], deadline - time.monotonic(), encoder.embedding_seconds)
+        if not epochs:
+            left_out.append("fine-tuned networks")
+    if encoder is not None and epochs:
+        probe = _Probe(fitted, learned, classes)
+        kept = tempfile.TemporaryDirectory(dir=folder) if only_measures else nullcontext(folder)
+        with Progress(f"networks{stage}", unit="folds", shown=shown) as tuned, kept as place:
+            networks = fine_tune(
+                encoder.model,
+                rows.molecules.canonical,
+                learned,
+                targets,
+                folds[0],
+                Path(place),
+                epochs=epochs,
+                seed=options.seed,
+                device=encoder.device,
+                pays=probe.pays,
+                progress=tuned.move,
+            )
+        if networks is None:
+            epochs, weight = 0, probe.weight
+        else:
+            for index, target_fit in enumerate(fitted):
+                held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
+                target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
+    for index, target_fit in enumerate(fitted):
+        target_fit.stack_learners(
+            learned[target_fit.rows, index],
+            folds[0, target_fit.rows],
+            classes=classes,
+            logarithmic=rows.logarithmic[index],
+        )
+    return Stacks(targets, fitted, folds, epochs, left_out, weight)
+
+
+class _Probe:
+    """Decides, by the rows of the first fold, whether fine-tuned networks pay.
+
+    Args:
+        fitted: The fitted learners of each target.
+        learned: What they have learned, float64 [n, T].
+        classes: Whether the targets are classes.
+
+    Attributes:
+        weight: Largest weight of the network among the targets.
+    """
+
+    def __init__(self, fitted: Sequence[TargetFit], learned: np.ndarray, classes: bool) -> None:
+        self.fitted, self.learned, self.classes, self.weight = fitted, learned, classes, 0.0
+
+    def pays(self, rows: np.ndarray, unseen: np.ndarray) -> bool:
+        """Return whether a stack on these rows gives the network a weight; see `fine_tune`."""
+        for index, target_fit in enumerate(self.fitted):
+            places = np.flatnonzero(np.isin(target_fit.rows, rows))
+            chosen = target_fit.rows[places]
+            values = self.learned[chosen, index]
+            if len(values) < MIN_PROBED_ROWS or (self.classes and np.ptp(values) == 0):
+                return True
+            parts = {name: part[places] for name, part in target_fit.parts.items()}
+            parts[FINE_TUNED] = unseen[np.searchsorted(rows, chosen), index]
+            self.weight = max(self.weight, Stack.fit(parts, values, classes=self.classes).weights[-1])
+        return self.weight >= MIN_WEIGHT
