@@ -31,6 +31,7 @@ SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
+  molslice fit measured.csv --target logS --split time --by date --groups project --out prospective
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
@@ -68,8 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         default="random",
-        metavar="random|scaffold|all|COLUMN",
+        metavar="random|scaffold|cluster|time|all|COLUMN",
         help="how to hold rows out; all: not at all; a COLUMN has train, valid or test (default: random)",
+    )
+    parser.add_argument(
+        "--by", metavar="COLUMN", help="dates for --split time, which holds the latest rows out"
+    )
+    parser.add_argument(
+        "--groups", metavar="COLUMN", help="rows with the same word, such as a project, are never divided"
     )
     parser.add_argument(
         "--duplicates",
@@ -154,6 +161,8 @@ def run(args: argparse.Namespace) -> int:
         scale=args.scale,
         units=units,
         split=args.split,
+        by=args.by,
+        groups=args.groups,
         duplicates=args.duplicates,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",

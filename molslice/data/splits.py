@@ -20,6 +20,7 @@ WORDS = {  # of a column; a folder of such a name may be a class
     "dev": "valid",
     **dict.fromkeys(("holdout", "heldout", "external"), "test"),
 }
+NUMBERED = {f"{number}{zero}": name for number, name in enumerate(NAMES) for zero in ("", ".0")}
 DEFAULT_FRACTIONS = {"valid": 0.1, "test": 0.1}
 FOLD_OVER = ("all", "train")
 OFFICIAL_TEST = "official_test"  # the source's own test rows, if folds are made of the other rows
@@ -78,6 +79,7 @@ class Division:
         *,
         strata: np.ndarray | None = None,
         groups: Sequence[str | None] | None = None,
+        noun: str = "scaffold",
     ) -> Splits:
         """Divide rows into splits.
 
@@ -91,6 +93,7 @@ class Division:
             strata: Class of each row of the data set, [rows]; NaN if missing.
             groups: Group of each row of the data set, such as its scaffold. All rows of a group are drawn
                 for one split. Rows without a group, None, stay training rows beside the fractions.
+            noun: What a group is, for messages.
 
         Returns:
             Row numbers, int64, of train, valid and test, then of other splits. Drawn splits are sorted and
@@ -114,7 +117,7 @@ class Division:
             check_fractions(shares)
             rows = np.asarray(splits["train"], dtype=np.int64)
             drawn = self._at_random(rows, shares) if groups is None else _by_group(rows, shares, groups)
-            splits |= _filled(drawn, shares, source, groups)
+            splits |= _filled(drawn, shares, source, groups, noun)
         return {name: splits[name] for name in (*NAMES, *splits) if name in splits}
 
     def _hold_out_fold(
@@ -212,15 +215,20 @@ def _first_fitting(size: int, parts: Mapping[str, list[int]], limits: Mapping[st
 
 
 def _filled(
-    splits: Splits, shares: Mapping[str, float], source: str, groups: Sequence[str | None] | None = None
+    splits: Splits,
+    shares: Mapping[str, float],
+    source: str,
+    groups: Sequence[str | None] | None = None,
+    noun: str = "",
 ) -> Splits:
     rows = sum(map(len, splits.values()))
     for name, chosen in splits.items():
         if not len(chosen):
             hint = ""
             if groups is not None:
-                hint = "; rows of one scaffold stay together "
-                hint += f"(number of scaffolds: {len(set(groups) - {None})}); choose the split random"
+                hint = f"; rows of one {noun} stay together (number of {noun}s: "
+                hint += f"{len(set(groups) - {None})}); choose "
+                hint += "other groups" if noun == "group" else "the split random"
             raise MolsliceError(
                 f"{source}: a fraction {shares[name]:g} of {rows} rows leaves the split {name!r} empty{hint}"
             )
@@ -237,7 +245,8 @@ def column_split(
 ) -> Splits:
     """Divide rows by a column with train, valid or test, or another usual word for them; see `WORDS`.
 
-    Upper case, blanks, `_`, `-`, `+` and `/` in a word, and `set` at its end, have no meaning.
+    Upper case, blanks, `_`, `-`, `+` and `/` in a word, and `set` at its end, have no meaning. Numbers are
+    words of a column with `numbered_words` only.
 
     An unreadable row is assigned to train. It has no target, so it is never used.
 
@@ -254,7 +263,11 @@ def column_split(
     Raises:
         MolsliceError: A cell has any other word, or there are no training rows.
     """
-    known = {value: "train" if isinstance(value, Unreadable) else _split_of(value) for value in set(values)}
+    numbered = bool(numbered_words(values))
+    known = {
+        value: "train" if isinstance(value, Unreadable) else _split_of(value, numbered)
+        for value in set(values)
+    }
     for row, value in enumerate(values):
         if known[value] is None:
             others = sorted(repr(word) for word, split in known.items() if split is None and word != value)
@@ -270,8 +283,22 @@ def column_split(
     return {name: rows for name, rows in splits.items() if len(rows)}
 
 
-def _split_of(word: str) -> str | None:
+def numbered_words(values: Sequence[str]) -> str:
+    """Say what numbers mean in a column of 0, 1 and 2, for train, valid and test, and without other cells.
+
+    Valid may be missing. The text is empty for any other column: 0 and 1 alone may mean anything.
+    """
+    words = {value.strip() for value in set(values) if not isinstance(value, Unreadable)}
+    places = {NUMBERED.get(word) for word in words}
+    if None in places or not {"train", "test"} <= places:
+        return ""
+    return ", ".join(f"{word} is {NUMBERED[word]}" for word in sorted(words))
+
+
+def _split_of(word: str, numbered: bool) -> str | None:
     """Return the split that a word of a column means; None for an unknown word."""
+    if numbered:
+        return NUMBERED[word.strip()]
     plain = re.sub(r"[\s_+/-]+", "", word.lower())
     split = WORDS.get(plain.removesuffix("set"), plain.removesuffix("set"))
     return split if split in NAMES else None

@@ -73,13 +73,18 @@ def write_card(record: Mapping[str, Any]) -> str:
             *weights,
             "",
             *_encoder_lines(record),
-            f"Split: {record['options']['split']}; folds: {record['options']['members']}, divided "
+            f"Split: {_split(record['options'])}; folds: {record['options']['members']}, divided "
             f"{'twice' if record['assignments'] > 1 else 'once'}; "
             f"seed: {record['options']['seed']}. `rows.csv` holds every row with its prediction, "
             "which is out of fold for training rows.",
             "",
         ]
     )
+
+
+def _split(options: Mapping[str, Any]) -> str:
+    by = f" by {options['by']}" if options.get("by") else ""
+    return options["split"] + by + (f"; groups: {options['groups']}" if options.get("groups") else "")
 
 
 def _held_out(record: Mapping[str, Any]) -> str:

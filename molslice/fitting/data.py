@@ -10,10 +10,11 @@ from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.tasks.targets import Kind
 
-__all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
+__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Scale"]
 
 Duplicates = Literal["average", "keep", "refuse"]
 Scale = Literal["linear", "log"]
+SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class FitOptions:
     kind: Kind | None = None
     scale: Scale | None = None
     split: str = "random"
+    by: str | None = None
+    groups: str | None = None
     duplicates: Duplicates = "average"
     fragment: str = "keep"
     wildcards: str = "refuse"
@@ -46,6 +49,13 @@ class FitOptions:
         """Whether scaffolds, instead of compounds, are in one fold or held out."""
         return self.split == "scaffold"
 
+    @property
+    def side_columns(self) -> dict[str, str]:
+        """The columns that only divide the rows: their names by what each is for."""
+        split = None if self.split in SPLITS else self.split
+        columns = {"split": split, "dates": self.by, "groups": self.groups}
+        return {use: name for use, name in columns.items() if name is not None}
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the options that `fit.json` lists."""
         return {
@@ -55,6 +65,8 @@ class FitOptions:
             "outliers": self.outliers,
             "scale": self.scale,
             "split": self.split,
+            **({} if self.by is None else {"by": self.by}),
+            **({} if self.groups is None else {"groups": self.groups}),
             "duplicates": self.duplicates,
             "members": self.members,
             "minutes": self.minutes,
@@ -73,6 +85,12 @@ class FitData:
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
         targets: float64 [n, T], NaN where missing.
         test: Whether a row is held out, bool [n].
+        groups: Number of the group of each row, whose rows stay together, int [n]; empty if compounds or
+            scaffolds stay together. While the table is read, the number of the word in the column of groups;
+            -1 for an empty cell.
+        grouped_by: What such a group is: `cluster` or `group`; empty without `groups`.
+        dates: Date of each row, of the first measurement of its group once the rows are divided, float64 [n];
+            negative infinity without a date. Empty if dates do not divide the rows.
         names: Names of the targets.
         kind: `regression` or `classification`.
         smiles_column: The column of SMILES.
@@ -97,13 +115,18 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    grouped_by: str = ""
+    dates: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
         return self.molecules.scaffolds[row] or self.molecules.parents[row]
 
     def number_groups(self, *, by_scaffold: bool) -> np.ndarray:
-        """Number the compounds of the rows, or their scaffolds: int [n]."""
+        """Number the compounds of the rows, their scaffolds, or `groups`: int [n]."""
+        if self.grouped_by:
+            return self.groups
         rows = range(len(self.smiles))
         names = [self.scaffold_or_parent(row) for row in rows] if by_scaffold else self.molecules.parents
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -114,7 +137,9 @@ class FitData:
         self.smiles = [self.smiles[row] for row in rows]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
-        self.test = self.test[rows] if len(self.test) else self.test
+        self.test, self.groups, self.dates = (
+            values[rows] if len(values) else values for values in (self.test, self.groups, self.dates)
+        )
 
     def sort(self) -> np.ndarray:
         """Sort the rows by canonical SMILES, and rows of one molecule by split and targets.

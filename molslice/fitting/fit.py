@@ -65,6 +65,8 @@ def fit(
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
     split: str = "random",
+    by: str | None = None,
+    groups: str | None = None,
     duplicates: Duplicates = "average",
     fragment: str = "keep",
     wildcards: str = "refuse",
@@ -98,8 +100,13 @@ def fit(
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
         split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
-            scaffolds that no training row has), `all` (no row is held out; only cross-validated errors are
-            measured), or the name of a column that holds train, valid or test (valid rows are training rows).
+            scaffolds that no training row has), `cluster` (one tenth, in whole clusters of similar
+            compounds), `time` (about one tenth, those first measured last; see `by`), `all` (no row is held
+            out; only cross-validated errors are measured), or the name of a column that holds train, valid or
+            test (valid rows are training rows).
+        by: The column of the dates for the split `time`.
+        groups: A column, such as the project or the laboratory. Rows with the same word in it are all held
+            out or all in one fold, like rows of one compound. A row with an empty cell is its own group.
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
@@ -135,7 +142,8 @@ def fit(
     path, folder = _as_table(data), Path(_as_path("out", out))
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
-    for name, value in {"split": split, "smiles_column": smiles_column, "delimiter": delimiter}.items():
+    texts = {"smiles_column": smiles_column, "delimiter": delimiter, "by": by, "groups": groups}
+    for name, value in {"split": split, **texts}.items():
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
@@ -148,6 +156,8 @@ def fit(
         kind=kind,
         scale=scale,
         split=split,
+        by=by,
+        groups=groups,
         duplicates=duplicates,
         fragment=fragment,
         wildcards=wildcards,

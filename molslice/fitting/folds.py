@@ -32,32 +32,43 @@ def assign_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -
     second = _divide(data, _find_groups(data, by_scaffold), members, np.random.default_rng((seed, 1)))
     both = np.stack([first, second])
     pairs = np.unique(both[:, first >= 0], axis=1).shape[1]
-    return both if pairs > members and _find_problem(data, second) is None else first[None]
+    return both if pairs > members and _find_problem(data, second, members) is None else first[None]
 
 
 def divide_into_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Assign compounds (or scaffolds) to folds of nearly equal size: int [n], -1 for held-out rows.
+    """Assign compounds (or scaffolds, or groups) to folds of nearly equal size: int [n], -1 if held out.
 
-    Groups are assigned from the largest to the smallest, each to the fold with the fewest rows; equal ones in
-    random order. Rows of one group are in one fold. If this leaves a fold without a value of a target, or
-    a member with too few of them or without a class, the groups with rare rows are assigned first, each to
-    the fold with the fewest of them. Rare rows have the rarer class, or a value.
+    If dates divide the rows, the folds are consecutive periods, so that each period is predicted from others.
+    Otherwise, and if such folds have one of the problems below, groups are assigned from the largest to the
+    smallest, each to the fold with the fewest rows; equal ones in random order. Rows of one group are in one
+    fold. If this leaves a fold without a value of a target, or a member with too few of them or without a
+    class, the groups with rare rows are assigned first, each to the fold with the fewest of them. Rare rows
+    have the rarer class, or a value.
 
     Raises:
         MolsliceError: A fold has no value of a target, or a member has too few rows or no row of a class.
     """
     groups = _find_groups(data, by_scaffold)
     if len(groups) < members:
-        raise MolsliceError(f"{len(groups)} groups of training rows cannot be divided into {members} folds")
+        noun = data.grouped_by or "group"
+        count = f"{len(groups)} {noun}{'s' * (len(groups) != 1)}"
+        raise MolsliceError(f"{count} of training rows cannot be divided into {members} folds")
     folds = _divide(data, groups, members, np.random.default_rng(seed))
-    if problem := _find_problem(data, folds):
+    if problem := _find_problem(data, folds, members):
         description, advice = problem
-        raise MolsliceError(f"{description}; choose {'the split random or ' if by_scaffold else ''}{advice}")
+        other = "other groups" if data.grouped_by == "group" else "the split random"
+        advice = f"{other} or {advice}" if by_scaffold or data.grouped_by else advice
+        raise MolsliceError(f"{description}; choose {advice}")
+    if len(data.dates):
+        problem = _find_problem(data, _divide_by_date(data, groups, members), members)
+        drawn = f"drawn at random: of consecutive periods, {problem[0]}" if problem else "consecutive periods"
+        data.findings.append(f"folds: {drawn}")
     largest, rows = max(map(len, groups)), (folds >= 0).sum()
-    if by_scaffold and 2 * largest > rows:
+    noun = data.grouped_by or ("scaffold" if by_scaffold else "")
+    if noun and 2 * largest > rows:
         data.findings.append(
-            f"one scaffold has {largest:,} of {rows:,} training rows; the member without it is trained on "
-            "the others only"
+            f"one {noun} has {largest:,} of {rows:,} training rows; the member without "
+            "it is trained on the others only"
         )
     return folds
 
@@ -75,11 +86,25 @@ def _divide(
     data: FitData, groups: Sequence[list[int]], members: int, draw: np.random.Generator
 ) -> np.ndarray:
     """Return the fold of each row, int [n]; rare rows are spread only if this is needed."""
+    if len(data.dates):
+        folds = _divide_by_date(data, groups, members)
+        if _find_problem(data, folds, members) is None:
+            return folds
     shuffled = [groups[i] for i in draw.permutation(len(groups))]
     shuffled.sort(key=len, reverse=True)
     folds = _fill_folds(shuffled, members, np.zeros((len(data.test), 0), bool))
-    if _find_problem(data, folds):
+    if _find_problem(data, folds, members):
         folds = _fill_folds(shuffled, members, _find_rare_rows(data))
+    return folds
+
+
+def _divide_by_date(data: FitData, groups: Sequence[list[int]], members: int) -> np.ndarray:
+    """Return the fold of each row, int [n], as consecutive periods with nearly equal numbers of rows."""
+    folds, done = np.full(len(data.test), -1), 0
+    total = sum(map(len, groups))
+    for rows in sorted(groups, key=lambda rows: (data.dates[rows[0]], rows[0])):
+        folds[rows] = int(members * (done + len(rows) / 2) / total)
+        done += len(rows)
     return folds
 
 
@@ -121,9 +146,10 @@ def _find_rare_rows(data: FitData) -> np.ndarray:
     return np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
 
 
-def _find_problem(data: FitData, folds: np.ndarray) -> tuple[str, str] | None:
+def _find_problem(data: FitData, folds: np.ndarray, count: int) -> tuple[str, str] | None:
     """Describe a fold without values or a member with too few, and what to choose; None without a problem."""
-    count = int(folds.max()) + 1
+    if empty := count - len(np.unique(folds[folds >= 0])):
+        return f"{empty} of {count} folds have no rows", "fewer members"
     for name, values in zip(data.names, data.targets.T, strict=True):
         known = (folds >= 0) & np.isfinite(values)
         filled = len(np.unique(folds[known]))

@@ -1,25 +1,58 @@
 """Division of the rows of a fit: the held-out rows, and the forms of a compound on both sides."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
 
 from molslice.data import splits
+from molslice.data.dates import Dates, read_dates
 from molslice.files.urls import File
-from molslice.fitting.data import FitData
+from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.groups import number_words
 from molslice.types import MolsliceError
 
-__all__ = ["describe_forms", "draw_test_rows", "find_test_rows"]
+__all__ = ["describe_forms", "draw_test_rows", "hold_out_latest", "read_division"]
 
 TEST_FRACTION = 0.1
 MIN_COMPOUNDS = 5  # if several rows of a molecule are kept
 MIN_OF_CLASS = 10  # rows of a class of which one is held out if a draw can do it
 DRAWS = 20
+MOST_HELD_OUT = 0.5  # of the compounds, by dates
 
 
-def find_test_rows(
+def read_division(
+    data: FitData, cells: Mapping[str, Sequence[str]], options: FitOptions, path: File, places: Sequence[str]
+) -> Dates | None:
+    """Read the columns that divide the rows: held-out rows, dates and numbers of groups, which `data` gets.
+
+    Args:
+        data: The rows, those that cannot be read included.
+        cells: Cells of each column of `FitOptions.side_columns`.
+        options: How the rows are divided.
+        path: The table, for messages.
+        places: Location of each row, for messages.
+
+    Returns:
+        The dates, if there are some.
+
+    Raises:
+        MolsliceError: A cell has no meaning, or there are no training rows.
+    """
+    missing = options.written.missing_texts
+    if "split" in cells:
+        data.test = _find_test_rows(cells["split"], options.split, data, path, places)
+    if "groups" in cells:
+        data.groups = number_words(cells["groups"], missing)
+    if options.by is None:
+        return None
+    dates = read_dates(cells["dates"], options.by, places.__getitem__, missing)
+    data.dates = dates.values
+    return dates
+
+
+def _find_test_rows(
     words: Sequence[str], column: str, data: FitData, path: File, places: Sequence[str]
 ) -> np.ndarray:
     """Find which rows a column holds out. Cells of rows whose SMILES cannot be read are not checked.
@@ -49,25 +82,82 @@ def find_test_rows(
         trained=("train", "valid"),
     )
     test[[readable[i] for i in parts.get("test", ())]] = True
+    if meanings := splits.numbered_words([words[row] for row in readable]):
+        data.findings.append(f"column {column!r}: {meanings}")
+    return test
+
+
+def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[float], str]) -> np.ndarray:
+    """Hold out the compounds, or groups, whose first measurement is latest: those from one date on.
+
+    The date is the one that holds out the number of compounds closest to a tenth, at most half of them. A row
+    without a date is dated by the other rows of its compound or group; without any date, these are earliest.
+    The date of each row in `data` becomes the first one of its compound or group.
+
+    Args:
+        data: The rows, with their dates, NaN where missing.
+        path: The table, for messages.
+        column: Name of the column of dates.
+        text_of: Writes a date.
+
+    Returns:
+        Whether a row is held out, bool [n].
+
+    Raises:
+        MolsliceError: The dates do not divide the compounds.
+    """
+    where = f"{path}, column {column!r}"
+    measured, groups = data.dates, data.number_groups(by_scaffold=False)
+    first = np.full(int(groups.max()) + 1, np.inf)
+    np.fmin.at(first, groups, measured)
+    data.dates = np.where(np.isinf(first), -np.inf, first)[groups]
+    compounds = data.dates[np.unique(data.molecules.parents, return_index=True)[1]]
+    dates = np.unique(compounds[np.isfinite(compounds)])
+    dates = dates[dates > compounds.min()]
+    if not len(dates):
+        known = "no row has a date" if np.isnan(measured).all() else "all compounds have the same first date"
+        raise MolsliceError(f"{where}: {known}, so none can be held out as the latest")
+    held_out = len(compounds) - np.searchsorted(np.sort(compounds), dates)
+    place = int(np.abs(held_out - TEST_FRACTION * len(compounds)).argmin())
+    if held_out[place] > MOST_HELD_OUT * len(compounds):
+        raise MolsliceError(
+            f"{where}: {held_out[place]:,} of {len(compounds):,} compounds have the latest first date, "
+            f"{text_of(dates[place])}; a split by time needs more different dates"
+        )
+    test = data.dates >= dates[place]
+    data.findings.append(
+        f"time: {held_out[place]:,} of {len(compounds):,} compounds, first measured on or after "
+        f"{text_of(dates[place])} (column {column!r}), are held out"
+    )
+    what = data.grouped_by or "compound"
+    if moved := int((~test & (measured >= dates[place])).sum()):
+        data.findings.append(
+            f"time: {moved:,} later rows of a {what} that was measured before are training rows"
+        )
+    if undated := int(np.isnan(measured).sum()):
+        data.findings.append(
+            f"time: {undated:,} rows have no date; they are dated by the other rows of their {what}, or are "
+            "earliest"
+        )
     return test
 
 
 def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
-    """Draw the held-out rows: all rows of a compound, or of a scaffold, are in one split.
+    """Draw the held-out rows: all rows of a compound, scaffold, cluster or group are in one split.
 
     Rows are drawn again if they lack a class that has ten rows or more; of 20 such draws, the first is taken.
 
     Args:
         data: The rows.
         path: The table, for messages.
-        split: `random` or `scaffold`.
+        split: `random`, `scaffold` or `cluster`.
         seed: Seed of the draw.
 
     Returns:
         Whether a row is held out, bool [n].
 
     Raises:
-        MolsliceError: There are too few different compounds or scaffolds.
+        MolsliceError: There are too few different compounds, scaffolds, clusters or groups.
     """
     compound = _number_compounds(data)
     count = int(compound.max()) + 1
@@ -93,17 +183,35 @@ def _lacks_class(data: FitData, test: np.ndarray) -> bool:
 
 def _draw(data: FitData, path: File, compound: np.ndarray, split: str, seed: int) -> np.ndarray:
     count = int(compound.max()) + 1
-    if split == "scaffold":  # scaffolds of one size are held out at random, not in the order of the SMILES
+    grouped = split == "scaffold" or bool(data.grouped_by)
+    if grouped:  # groups of one size are held out at random, not in the order of the SMILES
         compound = np.random.default_rng(seed).permutation(count)[compound]
     first = np.full(count, len(compound))
     np.minimum.at(first, compound, np.arange(len(compound)))
-    groups = [data.scaffold_or_parent(row) for row in first] if split == "scaffold" else None
+    groups = _name_groups(data, first) if grouped else None
     test = None if groups is None else splits.draw_groups(groups, TEST_FRACTION * len(groups), seed)
     if test is None:
         drawn = np.arange(count) if groups is not None else _find_small(compound)
         division = splits.Division({"test": TEST_FRACTION}, seed)
-        test = division.divide({"train": drawn}, str(path), groups=groups)["test"]
+        noun = data.grouped_by or "scaffold"
+        test = division.divide({"train": drawn}, str(path), groups=groups, noun=noun)["test"]
     return np.isin(compound, test)
+
+
+def _name_groups(data: FitData, first: np.ndarray) -> list[str]:
+    """Name the group or scaffold of each compound by its molecules, not by the order of the rows.
+
+    Args:
+        data: The rows.
+        first: A row of each compound, int [k].
+    """
+    if not data.grouped_by:
+        return [data.scaffold_or_parent(row) for row in first]
+    names: dict[int, str] = {}
+    for row in first:
+        group, parent = int(data.groups[row]), data.molecules.parents[row]
+        names[group] = min(names.get(group) or parent, parent)
+    return [names[int(group)] for group in data.groups[first]]
 
 
 def _find_small(compound: np.ndarray) -> np.ndarray:

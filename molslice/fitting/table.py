@@ -12,19 +12,19 @@ from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
-from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
+from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
-from molslice.fitting.data import FitData, FitOptions, Scale
+from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
-from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
+from molslice.fitting.groups import join_groups
+from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 __all__ = ["MIN_ROWS", "SPLITS", "checked_targets", "read_fit_data"]
 
-SPLITS = ("random", "scaffold", "all")  # any other is a column
 CHUNK_ROWS = 10_000
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
@@ -54,9 +54,8 @@ def read_fit_data(
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
     names, kind, split = checked_targets(target_columns), options.kind, options.split
-    split_columns = [split] if split not in SPLITS else []
     smiles: list[str] = []
-    words: list[str] = []
+    cells: dict[str, list[str]] = {use: [] for use in options.side_columns}
     numbers: list[np.ndarray] = []
     places: list[str] = []
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
@@ -69,16 +68,18 @@ def read_fit_data(
         known = [tables.trimmed(name) for name in table.names]
         if split not in SPLITS and tables.trimmed(split) not in known:
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
+        _check_side_columns(table, names, options)
         check_decimal_mark(table, names, options.written.decimal)
         written = options.written
         if kind != "regression":
             written, meanings = find_classes(table, names, written)
             findings += meanings
         side = SideColumns(table, names)
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *options.side_columns.values(), *side.names]):
             side.add(chunk)
             smiles += chunk[column]
-            words += [word for name in split_columns for word in chunk[name]]
+            for use, name in options.side_columns.items():
+                cells[use] += chunk[name]
             read = tables.labels if kind == "classification" else tables.numbers
             columns = [read(chunk[name], name, chunk.where, written) for name in names]
             numbers.append(np.stack(columns, axis=1))
@@ -95,24 +96,18 @@ def read_fit_data(
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = choose_fragments(smiles, options.fragment)
-    if options.fragment != "keep":
-        after, before = (
-            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
-        )
-        done = "replaced" if options.fragment == "largest" else "refused"
-        findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")
-    if options.wildcards == "keep" and (count := count_wildcards(chosen)):
-        findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
-    chosen, _ = choose_fragments(chosen, "keep", options.wildcards)
+    chosen, replaced = _choose_molecules(smiles, options, findings)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
-    if words:
-        data.test = find_test_rows(words, split, data, path, places)
+    dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
-    geometric = merge_duplicates(data, path, options.duplicates, by_column=bool(words))
-    if not words:
+    join_groups(data, options, path)
+    if dates is not None:
+        data.test = hold_out_latest(data, path, options.by or "", dates.text)
+    is_divided = dates is not None or "split" in cells
+    geometric = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
+    if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
@@ -123,6 +118,41 @@ def read_fit_data(
     )
     data.targets = np.where(data.logarithmic, geometric, data.targets)
     return data
+
+
+def _choose_molecules(smiles: list[str], options: FitOptions, findings: list[str]) -> tuple[list[str], int]:
+    """Return the molecules to describe and the number of replaced mixtures; see `choose_fragments`."""
+    chosen, replaced = choose_fragments(smiles, options.fragment)
+    if options.fragment != "keep":
+        after, before = (
+            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
+        )
+        done = "replaced" if options.fragment == "largest" else "refused"
+        findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")
+    if options.wildcards == "keep" and (count := count_wildcards(chosen)):
+        findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
+    return choose_fragments(chosen, "keep", options.wildcards)[0], replaced
+
+
+def _check_side_columns(table: MoleculeTable, targets: Sequence[str], options: FitOptions) -> None:
+    """Check the columns of dates and groups.
+
+    Raises:
+        MolsliceError: A column is missing, is used for something else, or is given without need.
+    """
+    if options.split == "time" and options.by is None:
+        raise MolsliceError("the split time needs the column of the dates: --by COLUMN (by)")
+    if options.by is not None and options.split != "time":
+        raise MolsliceError(f"--by (by) is for the split time, but the split is {options.split!r}")
+    for use, name in options.side_columns.items():
+        if use == "split":  # it may be a target, as in older versions
+            continue
+        place = table.find(name)
+        if place in (table.find(target) for target in targets) or place == table.find(table.smiles_column):
+            other = "the SMILES" if place == table.find(table.smiles_column) else "a target"
+            raise MolsliceError(
+                f"{name_of(table.paths)}: the column {name!r} cannot be both {other} and the {use}"
+            )
 
 
 def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ __all__ = [
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
-    *("delimiter", "decimal", "outliers", "scale", "split", "duplicates", "fragment", "wildcards"),
-    *("quality", "members", "minutes", "seed"),
+    *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
+    *("fragment", "wildcards", "quality", "members", "minutes", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
