@@ -221,6 +221,12 @@ def test_the_usual_words_of_a_column_are_known(split, words):
     assert found[split].tolist() == list(range(first, len(column)))
 
 
+@pytest.mark.parametrize("words", [["0", "1", "2"], ["0.0", " 1.0 ", "2.0"]])
+def test_a_column_of_numbers_names_splits(words):
+    splits = column_split(words, "set", "a.csv", "row {}".format)
+    assert {name: rows.tolist() for name, rows in splits.items()} == {"train": [0], "valid": [1], "test": [2]}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -234,6 +240,8 @@ def test_the_usual_words_of_a_column_are_known(split, words):
         (["train", "tset"], "row 1, column 'set': 'tset' is not one of train, valid, test"),
         (["train", ""], "row 1, column 'set': '' is not one"),
         (["test"], "a.csv, column 'set' assigns no row to train$"),
+        (["0", "1", "0"], "row 0, column 'set': '0' is not .*; 0, 1 and 2 are train, valid and test only if"),
+        (["train", "2"], "row 1, column 'set': '2' is not one of train, valid, test; 0, 1 and 2 are"),
     ],
 )
 def test_other_words_are_refused(words, message):

@@ -123,6 +123,8 @@ class Csv(MoleculeDataset):
         self._refuse_if_all_failed()
         if choice.column is not None:
             named = splits.column_split(words, choice.column, self.source, self.where)
+            if meanings := splits.numbered_words(words):
+                self.notices.append(f"column {choice.column!r}: {meanings}")
             self.splits = self._with_valid(named, choice)
         else:
             train, kept = sizes["train"], self.store.num_atoms > 0
