@@ -272,8 +272,8 @@ def column_split(
         if known[value] is None:
             if value.strip() in NUMBERED:
                 raise MolsliceError(
-                    f"{where(row)}, column {column!r}: {value!r} is not one of {', '.join(NAMES)}; 0, 1 and 2 "
-                    "are train, valid and test only if all cells are such numbers, with 0 and 2 among them"
+                    f"{where(row)}, column {column!r}: {value!r} is not one of {', '.join(NAMES)}; 0, 1 and "
+                    "2 are train, valid and test only if all cells are such numbers, with 0 and 2 among them"
                 )
             others = sorted(repr(word) for word, split in known.items() if split is None and word != value)
             more = f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others[:5])}" if others else ""

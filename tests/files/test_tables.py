@@ -72,8 +72,8 @@ def test_one_table_in_many_forms(tmp_path, content, name):
     [
         (b"", "t.csv is empty"),
         (b"\n \r\n", "t.csv is empty"),
-        (b"PK\3\4\x14\0\6\0", "t.csv is a ZIP archive or an Excel workbook; save the sheet as CSV"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1", "t.csv is an Excel workbook; save the sheet as CSV"),
+        (b"PK\3\4\x14\0\6\0", "t.csv is a ZIP archive or an Excel workbook; name a workbook .xlsx, or save"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "t.csv is an Excel workbook; save it as .xlsx, or the sheet as CSV"),
         (b"smiles,n\n\n", "has no rows"),
         (b"smile,n\nC,1\n", "no column 'smiles'; did you mean 'smile'"),
         (b"smiles,n, smiles\nC,1,2\n", None),

@@ -3,8 +3,9 @@
 The rules:
 
 - The ending of the name decides between JSON lines (`.jsonl`, `.ndjson`), Parquet (`.parquet`, `.pq`), SMILES
-  on each line (`.smi`, `.smiles`, `.ism`, `.can`), SD files (`.sdf`, `.sd`) and separated values (any other
-  ending). The content decides everything else. `-` is standard input.
+  on each line (`.smi`, `.smiles`, `.ism`, `.can`), SD files (`.sdf`, `.sd`), Excel workbooks (`.xlsx`,
+  `.xlsm`, of which the first visible sheet is read) and separated values (any other ending). The content
+  decides everything else. `-` is standard input.
 - A file with the first bytes of gzip or Zstandard is decompressed, whatever its name; all its members are
   read.
 - The text is UTF-8, or UTF-16 or UTF-32 with a byte order mark. UTF-16 without it is found by its NUL bytes.
@@ -23,7 +24,8 @@ The rules:
 - A name that occurs twice in an object or in a record makes it an unreadable row.
 - A file with column names and no rows adds no rows. So does an empty file in a format without a line of names
   (JSON lines, SMILES lines, SD files).
-- Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file.
+- Messages name the row, counted from 1 after the column names, and the line, counted from 1 in the file. Of a
+  workbook they name the row as Excel counts it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +33,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
-from molslice.files.tables.base import Chunk, Row, Table, Unreadable, place_of, trimmed
+from molslice.files.tables.base import SHEETS, Chunk, Row, Table, Unreadable, place_of, trimmed
 from molslice.files.tables.cells import (
     DEFAULT_FORMAT,
     NumberFormat,
@@ -41,6 +43,7 @@ from molslice.files.tables.cells import (
     numbers,
 )
 from molslice.files.tables.delimited import DelimitedTable
+from molslice.files.tables.excel import ExcelTable, open_workbook
 from molslice.files.tables.json_lines import JsonTable
 from molslice.files.tables.parquet import ParquetTable, open_parquet
 from molslice.files.tables.sdf import SdfTable
@@ -111,6 +114,9 @@ def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
             yield SmilesLines(path, opened)
         elif ending in SDF:
             yield SdfTable(path, opened)
+        elif ending in SHEETS:
+            with open_workbook(path, opened) as workbook:
+                yield ExcelTable(path, opened, workbook)
         else:
             yield DelimitedTable(path, opened, delimiter, "\t" if ending in TABS else ",")
 

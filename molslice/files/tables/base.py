@@ -13,6 +13,7 @@ from molslice.types import MolsliceError
 
 __all__ = ["Chunk", "FileTable", "MissingColumnError", "Row", "Table", "Unreadable", "place_of", "trimmed"]
 
+SHEETS = (".xlsx", ".xlsm")  # endings of Excel workbooks
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Unicode does not count as blanks
 
 
@@ -62,8 +63,10 @@ def place_of(path: File, row: int, line: int | None = None) -> str:
     Args:
         path: The file.
         row: The row, from 1 after the column names.
-        line: The line, from 1 in the file; None for a format without lines.
+        line: The line, from 1 in the file; None for a format without lines. Of a workbook, the row in Excel.
     """
+    if line is not None and path.name.lower().endswith(SHEETS):
+        return f"{path}, row {line}"
     return f"{path}, row {row}" if line is None else f"{path}, row {row} (line {line})"
 
 

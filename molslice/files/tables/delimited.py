@@ -20,8 +20,8 @@ LONGEST = 2**24  # maximum characters of a row
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 SAMPLED_LINES = 20
 OTHER_FORMATS = {
-    b"PK\3\4": "a ZIP archive or an Excel workbook; save the sheet as CSV in UTF-8",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
+    b"PK\3\4": "a ZIP archive or an Excel workbook; name a workbook .xlsx, or save the sheet as CSV in UTF-8",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save it as .xlsx, or the sheet as CSV in UTF-8",
 }
 SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?\s*', re.IGNORECASE)  # written for and by Excel
 NUL = "contains a NUL character"
