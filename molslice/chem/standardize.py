@@ -1,0 +1,119 @@
+"""One form of a molecule for its salts, charges and tautomers, by RDKit's MolStandardize.
+
+Source: RDKit's port of MolVS (Swain 2014). The canonical tautomer follows Sitzmann, Ihlenfeldt and Nicklaus,
+J. Comput. Aided Mol. Des. 24 (2010) 521, in RDKit's implementation.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+from rdkit import Chem
+from rdkit.Chem.MolStandardize import rdMolStandardize as Standardizer
+
+from molslice.chem.fragments import choose_fragment
+from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+
+__all__ = ["Standardized", "standardize"]
+
+MOST_TAUTOMERS, MOST_TRANSFORMS = 200, 500  # of one molecule; takes seconds at most
+
+
+class Standardized(NamedTuple):
+    """A standardized molecule.
+
+    Attributes:
+        smiles: Its SMILES; the given text if it cannot be read.
+        replaced: Whether a mixture was replaced by its largest molecule.
+        changed: Whether the molecule is another one than before, apart from this.
+        kept: Whether RDKit could not do all steps, because it has too many tautomers or no valid form.
+    """
+
+    smiles: str
+    replaced: bool = False
+    changed: bool = False
+    kept: bool = False
+
+
+def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardized:
+    """Write a molecule in a standard form.
+
+    First, covalent bonds to metals are broken, functional groups are written in one way (nitro groups, N-oxides,
+    sulfoxides), and protons are moved to the strongest base. Then a mixture is replaced or refused, if that is
+    chosen. Then charges are removed by adding or removing protons, as far as the molecule, or the mixture, as
+    a whole becomes neutral: sodium acetate is kept, and a quaternary ammonium stays a cation. Isotopes are
+    always dropped. At last, the choice `tautomer` takes the canonical tautomer; stereo centers are kept.
+
+    The result does not depend on how the molecule is written.
+
+    Args:
+        smiles: The molecule.
+        choice: `neutral` or `tautomer`.
+        fragment: What happens to a mixture; see `choose_fragment`.
+
+    Returns:
+        The molecule. It keeps the form of the step before if a step fails, or if there are more than 200
+        tautomers, or 500 transformations between them.
+
+    Raises:
+        ChemError: The molecule is a mixture and `fragment` is `refuse`.
+    """
+    try:
+        with quiet_rdkit():
+            written = Chem.MolToSmiles(_parse(smiles))
+    except ChemError:
+        return Standardized(smiles)
+    try:
+        with quiet_rdkit():
+            mol, kept = Standardizer.Cleanup(_parse(written)), False
+            cleaned = Chem.MolToSmiles(mol)
+    except ChemError:
+        mol, kept, cleaned = None, True, written
+    text = choose_fragment(cleaned, fragment)
+    replaced = text is not cleaned
+    try:
+        with quiet_rdkit():
+            mol = _parse(text) if replaced or mol is None else mol
+            text = _settled(_tools().uncharger.uncharge(mol))
+            if choice == "tautomer":
+                tautomers = _tools().enumerator.Enumerate(_parse(text))
+                if tautomers.status != Standardizer.TautomerEnumeratorStatus.Completed:
+                    kept = True
+                else:
+                    text = _settled(_tools().enumerator.PickCanonical(tautomers))
+    except ChemError:
+        kept = True
+    changed = text not in written.split(".") if replaced else text != written
+    return Standardized(text, replaced, changed, kept)
+
+
+def _settled(mol: Chem.Mol) -> str:
+    """Return the SMILES of a changed molecule, which is read again without stereo that is none any more.
+
+    Raises:
+        ChemError: The molecule is not valid.
+    """
+    return Chem.MolToSmiles(parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS))
+
+
+def _parse(smiles: str) -> Chem.Mol:
+    """Parse a SMILES inside of a `quiet_rdkit` block and drop atom-map numbers."""
+    mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
+    if drop_atom_maps(mol):
+        # parsing again removes stereo that exists only because of the map numbers
+        mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
+    return mol
+
+
+class _Tools(NamedTuple):
+    uncharger: Standardizer.Uncharger
+    enumerator: Standardizer.TautomerEnumerator
+
+
+@cache
+def _tools() -> _Tools:
+    """Return RDKit's tools, which take time to make."""
+    enumerator = Standardizer.TautomerEnumerator()
+    enumerator.SetMaxTautomers(MOST_TAUTOMERS)
+    enumerator.SetMaxTransforms(MOST_TRANSFORMS)
+    enumerator.SetRemoveSp3Stereo(False)  # an amino acid has no stereo center otherwise
+    return _Tools(Standardizer.Uncharger(canonicalOrder=True), enumerator)
