@@ -6,6 +6,7 @@ Modules:
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts; wildcards, R-groups and bonds of any order.
+    standardize: One form of a molecule for its charges and tautomers.
     rdkit_mol: SMILES of RDKit molecules that a program gives.
     parent: Compounds without counterions, charges and stereochemistry.
     molblock: SMILES of connection tables, as in SD files.
@@ -13,6 +14,7 @@ Modules:
     canonical: Canonical SMILES and the canonical order of the atoms.
     descriptors: RDKit's descriptors and Morgan counts.
     neighbors: Nearest molecules by the similarity of Morgan counts.
+    clusters: Clusters of similar molecules, by which a split keeps chemical series together.
     scaffold: Scaffolds of molecules, by which a split keeps similar molecules together.
     connectivity: Skeletons of molecules, by which forms of one molecule are recognized.
     rebuild: Molecules and SMILES from arrays.
@@ -39,6 +41,9 @@ FRAGMENTS = ("keep", "largest", "refuse")
 
 WILDCARDS = ("refuse", "keep")
 """What to do with wildcards, R-groups and bonds of any order; see `molslice.chem.fragments`."""
+
+STANDARDS = ("no", "neutral", "tautomer")
+"""What standard form molecules get; see `molslice.chem.standardize`."""
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""

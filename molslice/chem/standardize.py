@@ -37,12 +37,14 @@ class Standardized(NamedTuple):
 def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardized:
     """Write a molecule in a standard form.
 
-    First, covalent bonds to metals are broken, functional groups are written in one way (nitro groups, N-oxides,
-    sulfoxides), and protons are moved to the strongest base. Then a mixture is replaced or refused, if that is
-    chosen. Then charges are removed by adding or removing protons, as far as the molecule, or the mixture, as
-    a whole becomes neutral: sodium acetate is kept, and a quaternary ammonium stays a cation. Isotopes are
-    always dropped. At last, the choice `tautomer` takes the canonical tautomer; stereo centers are kept.
+    1. Covalent bonds to metals are broken, functional groups such as nitro groups, N-oxides and sulfoxides
+       are written in one way, and protons are moved to the strongest base.
+    2. A mixture is replaced or refused, if that is chosen.
+    3. Charges are removed by adding or removing protons, as far as the molecule, or the whole mixture,
+       becomes neutral. Sodium acetate is kept, and a quaternary ammonium stays a cation.
+    4. The choice `tautomer` takes the canonical tautomer. Stereo centers are kept.
 
+    Isotopes and atom-map numbers are dropped, as everywhere.
     The result does not depend on how the molecule is written.
 
     Args:

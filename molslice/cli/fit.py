@@ -39,6 +39,8 @@ EXAMPLE = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `fit`."""
+    from molslice.chem import STANDARDS
+
     parser.add_argument(
         "data",
         type=file_or_url,
@@ -85,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to treat several rows of one molecule (default: average)",
     )
     add_fragment(parser, "keep")
+    parser.add_argument(
+        "--standardize",
+        choices=STANDARDS,
+        default="no",
+        help="form of molecules, also in predictions: neutral, or also the canonical tautomer (default: no)",
+    )
     add_strict(parser)
     parser.add_argument(
         "--quality",
@@ -166,6 +174,7 @@ def run(args: argparse.Namespace) -> int:
         duplicates=args.duplicates,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",
+        standardize=args.standardize,
         strict=args.strict,
         members=args.members,
         minutes=args.minutes,

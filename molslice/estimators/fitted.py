@@ -47,6 +47,7 @@ class _Estimator(BaseEstimator):
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
+        standardize: str = "no",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class _Estimator(BaseEstimator):
         self.duplicates: "Duplicates" = duplicates
         self.fragment = fragment
         self.wildcards = wildcards
+        self.standardize = standardize
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -117,6 +119,7 @@ class _Estimator(BaseEstimator):
                     duplicates=self.duplicates,
                     fragment=self.fragment,
                     wildcards=self.wildcards,
+                    standardize=self.standardize,
                     members=self.members,
                     minutes=self.minutes,
                     seed=self._seed(),
@@ -180,6 +183,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
+        standardize: What standard form molecules get: `no`, `neutral` or `tautomer`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
             another one in each fit.
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
@@ -203,6 +207,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
+        standardize: str = "no",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -214,6 +219,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             duplicates=duplicates,
             fragment=fragment,
             wildcards=wildcards,
+            standardize=standardize,
             random_state=random_state,
             n_jobs=n_jobs,
         )
@@ -283,6 +289,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
+        standardize: What standard form molecules get: `no`, `neutral` or `tautomer`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
             another one in each fit.
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.

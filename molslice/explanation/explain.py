@@ -94,7 +94,7 @@ class Explainer:
             target = target or predictor.target_names[0]  # the maps are the same for all targets
             part = NETWORKS if isinstance(predictor, FittedPredictor) else part
         self.model, self.method = predictor.name, method
-        self.fragment, self.wildcards = predictor.fragment, predictor.wildcards
+        self.treatment = predictor.treatment
         self.score: Score = find_score(predictor, target, part)
         if method == "gradients":
             check_gradients(self.score)
@@ -111,7 +111,7 @@ class Explainer:
         from molslice.chem.naming import element_symbols  # needs rdkit
 
         network, given = self.score.networks[0], smiles
-        (smiles,), _ = choose_fragments([given], self.fragment, self.wildcards)
+        (smiles,), _ = choose_fragments([given], *self.treatment)
         with network.reader() as reader:
             (store,) = reader.read([[smiles]])
         if not store.num_atoms[0]:

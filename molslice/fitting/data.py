@@ -37,6 +37,7 @@ class FitOptions:
     duplicates: Duplicates = "average"
     fragment: str = "keep"
     wildcards: str = "refuse"
+    standardize: str = "no"
     strict: bool = False
     members: int = 5
     minutes: float | None = None
@@ -99,6 +100,7 @@ class FitData:
         losses: Findings that say why there are fewer rows or values than in the table.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
+        standardize: What standard form the molecules have; `smiles` do not have it.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
     """
 
@@ -114,6 +116,7 @@ class FitData:
     losses: list[str] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
+    standardize: str = "no"
     logarithmic: tuple[bool, ...] = ()
     groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     grouped_by: str = ""

@@ -18,7 +18,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from molslice.chem import FRAGMENTS, WILDCARDS
+from molslice.chem import FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
 from molslice.data.target_values import listed_values
@@ -29,12 +29,12 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import Duplicates, FitOptions, Scale
+from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Scale
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
-from molslice.fitting.table import SPLITS, checked_targets, read_fit_data
+from molslice.fitting.table import checked_targets, read_fit_data
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -70,6 +70,7 @@ def fit(
     duplicates: Duplicates = "average",
     fragment: str = "keep",
     wildcards: str = "refuse",
+    standardize: str = "no",
     strict: bool = False,
     members: int = 5,
     minutes: float | None = None,
@@ -113,6 +114,9 @@ def fit(
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
             `keep` it as a graph.
+        standardize: What standard form molecules get, in the fit and in predictions: `no`, `neutral` (groups
+            written in one way, and no charges where protons can balance them) or `tautomer` (also the
+            canonical tautomer). See `molslice.chem.standardize.standardize`.
         strict: Whether to refuse a table with a SMILES that cannot be read. Otherwise such rows are left out
             and counted.
         members: Number of folds into which the rows are divided, twice if there are at most ten folds and
@@ -161,6 +165,7 @@ def fit(
         duplicates=duplicates,
         fragment=fragment,
         wildcards=wildcards,
+        standardize=standardize,
         strict=strict,
         members=_whole("members", members),
         minutes=minutes,
@@ -237,6 +242,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),
         ("quality", options.quality, tuple(QUALITIES)),
+        ("standardize", options.standardize, STANDARDS),
         ("device", device, DEVICES),
     ):
         if value not in choices:

@@ -95,6 +95,7 @@ def summarize(
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             num_folds if model.epochs else 0,
             len(model.folds),
+            data.standardize,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -174,7 +175,10 @@ def write_fit(
     _calibrate(data, model, places).write(folder)
     known = order[learned[order]]
     smiles = [data.smiles[row] for row in known]
-    TrainingDomain.of_smiles(smiles, record["fragment"], values=data.targets[known]).write(folder)
+    domain = TrainingDomain.of_smiles(
+        smiles, record["fragment"], standardize=data.standardize, values=data.targets[known]
+    )
+    domain.write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 

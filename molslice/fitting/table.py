@@ -8,7 +8,7 @@ import numpy as np
 
 from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.describe import describe_molecules
-from molslice.data.molecules.fragments import choose_fragments, count_wildcards
+from molslice.data.molecules.fragments import choose_fragments, count_wildcards, standardize_rows
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
@@ -23,7 +23,7 @@ from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_late
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "SPLITS", "checked_targets", "read_fit_data"]
+__all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
 
 CHUNK_ROWS = 10_000
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -96,10 +96,11 @@ def read_fit_data(
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = _choose_molecules(smiles, options, findings)
+    chosen, replaced = _choose_molecules(smiles, options, findings, workers)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
+    data.standardize = options.standardize
     dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
     join_groups(data, options, path)
@@ -120,9 +121,20 @@ def read_fit_data(
     return data
 
 
-def _choose_molecules(smiles: list[str], options: FitOptions, findings: list[str]) -> tuple[list[str], int]:
+def _choose_molecules(
+    smiles: list[str], options: FitOptions, findings: list[str], workers: int
+) -> tuple[list[str], int]:
     """Return the molecules to describe and the number of replaced mixtures; see `choose_fragments`."""
-    chosen, replaced = choose_fragments(smiles, options.fragment)
+    if options.standardize == "no":
+        chosen, replaced = choose_fragments(smiles, options.fragment)
+    else:
+        chosen, replaced, changed, kept = standardize_rows(
+            smiles, options.standardize, options.fragment, workers
+        )
+        finding = f"standardize: {options.standardize}, {_rows(changed)} with another form of the molecule"
+        if kept:
+            finding += f"; {_rows(kept)} not completely, with too many tautomers or an invalid result"
+        findings.append(finding)
     if options.fragment != "keep":
         after, before = (
             sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, WILDCARDS
+from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.folders.run import write_in_half
@@ -109,6 +109,11 @@ class FittedModel:
         return self.about.get("wildcards", "refuse")
 
     @property
+    def standardize(self) -> str:
+        """What standard form molecules had in the fit, and get in predictions; one of `STANDARDS`."""
+        return self.about.get("standardize", "no")
+
+    @property
     def needs_encoder(self) -> bool:
         """Whether the learners take the embeddings of the encoder in the folder."""
         return self.about.get("encoder") is not None
@@ -145,6 +150,7 @@ def describe_model(
     encoder_sha256: str | None,
     networks: int,
     assignments: int,
+    standardize: str = "no",
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -156,6 +162,7 @@ def describe_model(
         encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
+        standardize: What standard form molecules get.
     """
     return {
         "format": FORMAT,
@@ -167,6 +174,7 @@ def describe_model(
         "encoder_sha256": encoder_sha256,
         "networks": networks,
         "assignments": assignments,
+        **({} if standardize == "no" else {"standardize": standardize}),
     }
 
 
@@ -230,6 +238,8 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
     if model.wildcards not in WILDCARDS:
         raise MolsliceError(f"invalid wildcards in {folder / FIT}: {model.wildcards!r}")
+    if model.standardize not in STANDARDS:
+        raise MolsliceError(f"invalid standardize in {folder / FIT}: {model.standardize!r}")
     _check_networks(model, folder)
     return model
 

@@ -53,6 +53,7 @@ class SmilesPredictor(ABC):
             `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard: `refuse` it, or `keep` it as a graph. See
             `molslice.chem.fragments`.
+        standardize: What standard form molecules get; see `molslice.chem.standardize`.
         label: Name of a prediction in reports of progress.
     """
 
@@ -64,8 +65,14 @@ class SmilesPredictor(ABC):
     num_members: int = 1
     fragment: str = "keep"
     wildcards: str = "refuse"
+    standardize: str = "no"
     label: str = "predict"
     _domain: TrainingDomain | None = None
+
+    @property
+    def treatment(self) -> tuple[str, str, str]:
+        """What happens to molecules before they are read: arguments of `choose_fragments`."""
+        return self.fragment, self.wildcards, self.standardize
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -214,7 +221,8 @@ class SmilesPredictor(ABC):
             with WorkerPool(workers, "predicts molecules", (self, options)) as pool:
                 yield from pool.map(_predict_chunk, ((chunk,) for chunk in chunks))
             return
-        chosen, to_read = tee(choose_fragments(chunk, self.fragment, self.wildcards) for chunk in chunks)
+        treated = (choose_fragments(chunk, *self.treatment) for chunk in chunks)
+        chosen, to_read = tee(treated)
         with self.reader(workers) as reader:
             read = reader.read(smiles for smiles, _ in to_read)
             for molecules, (smiles, replaced) in zip(read, chosen, strict=True):

@@ -68,6 +68,7 @@ class TrainingDomain:
         fragment: str = "keep",
         seed: int = 0,
         *,
+        standardize: str = "no",
         values: np.ndarray | None = None,
     ) -> "TrainingDomain":
         """Describe training molecules; those that cannot be read are left out.
@@ -76,6 +77,7 @@ class TrainingDomain:
             smiles: The molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
             seed: Seed of the draws from many molecules.
+            standardize: What standard form molecules get; see `standardize_rows`.
             values: The measured values of each row, float [rows, T], NaN where missing; several rows of one
                 molecule are averaged. None if they are not known.
 
@@ -93,7 +95,7 @@ class TrainingDomain:
             values = None if values is None else values[drawn]
         described: dict[str, Described] = {}
         rows: dict[str, list[int]] = {}
-        for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
+        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize)[0]):
             try:
                 molecule = describe(text)
             except ChemError:
@@ -159,18 +161,19 @@ class TrainingDomain:
             )
         return Domain(not reason, reason, neighbors)
 
-    def contains(self, smiles: Sequence[str], fragment: str = "keep") -> np.ndarray:
+    def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n].
 
         Args:
             smiles: The n molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
+            standardize: What standard form molecules get; see `standardize_rows`.
         """
         from molslice.chem.canonical import canonical_molecule  # needs rdkit
         from molslice.chem.smiles import ChemError
 
         known, contained = frozenset(self.smiles), np.zeros(len(smiles), bool)
-        for row, text in enumerate(choose_fragments(list(smiles), fragment)[0]):
+        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize)[0]):
             with contextlib.suppress(ChemError):
                 contained[row] = (canonical_molecule(text).smiles or text) in known
         return contained

@@ -131,7 +131,8 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
         return 0
     smiles = dataset.smiles()
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
-    return int(domain.contains([smiles[row] for row in labeled], predictor.fragment).sum())
+    measured = [smiles[row] for row in labeled]
+    return int(domain.contains(measured, predictor.fragment, predictor.standardize).sum())
 
 
 def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:

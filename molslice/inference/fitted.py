@@ -87,7 +87,7 @@ class FittedPredictor(SmilesPredictor):
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_members
-        self.fragment, self.wildcards = model.fragment, model.wildcards
+        self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -173,7 +173,7 @@ class FittedPredictor(SmilesPredictor):
         if (self.folder / DOMAIN).exists():
             return super()._read_domain()
         smiles, values = training_rows(self.folder, self.target_names)  # of an older folder
-        return TrainingDomain.of_smiles(smiles, self.fragment, values=values)
+        return TrainingDomain.of_smiles(smiles, self.fragment, standardize=self.standardize, values=values)
 
     def member_predictions(
         self, molecules: DescribedMolecules, *, needs_spread: bool = False

@@ -50,7 +50,8 @@ def find_groups(
     from molslice.chem.scaffold import scaffold_groups, scaffolds  # needs rdkit
 
     smiles = dataset.smiles()
-    chosen, _ = choose_fragments([smiles[row] for row in rows], predictor.fragment)
+    fragment, _, standard = predictor.treatment
+    chosen, _ = choose_fragments([smiles[row] for row in rows], fragment, standardize=standard)
     by_scaffold = scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))
     return [*groups, *(MoleculeGroup("scaffold", name, rows) for name, rows in by_scaffold.items())]
 

@@ -44,7 +44,7 @@ AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
-    *("fragment", "wildcards", "quality", "members", "minutes", "seed"),
+    *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
@@ -181,7 +181,8 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     words += option_words("kind", record["targets"]["kind"])
     for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
         words += option_words("unit", unit)
-    options = {name: record.get(name) for name in ("fragment", "wildcards")} | record["options"]
+    treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}
+    options = treatment | record["options"]
     for value in options.get("missing_values", ()):
         words += option_words("missing-value", value)
     for option in FIT_OPTIONS:

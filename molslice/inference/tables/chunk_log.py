@@ -36,6 +36,7 @@ WORDS = {
     "calibration": "calibration",
     "fragment": "treatment of mixtures",
     "wildcards": "treatment of wildcards",
+    "standardize": "standard form of molecules",
     "smiles_column": "column of SMILES",
     "delimiter": "delimiter",
     "chunk_rows": "number of rows in a chunk",

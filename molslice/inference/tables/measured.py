@@ -32,7 +32,8 @@ class MeasuredValues:
 
     def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
         targets = predictor.targets
-        self._targets, self._fragment, self._smiles = targets, predictor.fragment, table.smiles_column
+        self._targets, self._smiles = targets, table.smiles_column
+        self._treatment = predictor.fragment, predictor.standardize
         present = {name.strip() for name in table.names}
         self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
         if not self.columns:
@@ -60,7 +61,7 @@ class MeasuredValues:
         if self._domain is not None:
             measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
             smiles = [texts[row] for row in np.flatnonzero(measured)]
-            self.trained += int(self._domain.contains(smiles, self._fragment).sum())
+            self.trained += int(self._domain.contains(smiles, *self._treatment).sum())
 
     def compare(self) -> list[dict[str, Any]]:
         """Return the error of each measured target over the rows with a value and a prediction."""

@@ -191,6 +191,7 @@ def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions =
         **({} if options.calibration is None else {"calibration": options.calibration.checksum()}),
         **({} if predictor.fragment == "keep" else {"fragment": predictor.fragment}),
         **({} if predictor.wildcards == "refuse" else {"wildcards": predictor.wildcards}),
+        **({} if predictor.standardize == "no" else {"standardize": predictor.standardize}),
     }
 
 
