@@ -83,14 +83,15 @@ class _Estimator(BaseEstimator):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
 
-    def _fit(self, X: Molecules, y: np.ndarray) -> None:  # noqa: N803 - scikit-learn's name
+    def _fit(self, X: Molecules, y: np.ndarray, groups: Any) -> None:  # noqa: ANN401, N803 - scikit-learn's name
         """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
         from molslice.fitting.fit import fit
         from molslice.fitting.table import MIN_ROWS
 
         rows = molecule_rows(X)
-        check_consistent_length(rows, y)
+        words = [None] * len(rows) if groups is None else column_or_1d(groups, dtype=object).tolist()
+        check_consistent_length(rows, y, words)
         if len(rows) < MIN_ROWS:
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
         columns = y.reshape(len(y), -1).T
@@ -99,12 +100,14 @@ class _Estimator(BaseEstimator):
             table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
             refusals = Refusals()
             with table.open("w", encoding="ascii") as file:
-                for row, (text, values) in enumerate(zip(rows, columns.T, strict=True)):
+                for row, (text, values, word) in enumerate(zip(rows, columns.T, words, strict=True)):
                     if isinstance(text, Unreadable):
                         refusals.add(text.reason, text, f"row {row}")
                         continue
                     cells = [None if np.isnan(value) else float(value) for value in values]
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
+                    if groups is not None:
+                        record["group"] = None if word is None else str(word)
                     file.write(json.dumps(record) + "\n")
             try:
                 summary = fit(
@@ -116,6 +119,7 @@ class _Estimator(BaseEstimator):
                     scale=self.scale,
                     outliers=self.outliers,
                     split="all",
+                    groups=None if groups is None else "group",
                     duplicates=self.duplicates,
                     fragment=self.fragment,
                     wildcards=self.wildcards,
@@ -226,12 +230,14 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         self.scale = scale
         self.outliers = outliers
 
-    def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Molecules, y: Any, groups: Any = None) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.
 
         Args:
             X: n molecules.
             y: Values, [n] or [n, T].
+            groups: Group of each molecule, [n], such as its project. Molecules of one group are in one fold;
+                those without one, None, are alone. None for no groups.
 
         Raises:
             MolsliceError: The data cannot be used.
@@ -244,7 +250,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
-        self._fit(X, values if several else column_or_1d(values, warn=True))
+        self._fit(X, values if several else column_or_1d(values, warn=True), groups)
         self._is_flat = not several
         return self
 
@@ -308,12 +314,13 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, X: Molecules, y: Any) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Molecules, y: Any, groups: Any = None) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.
 
         Args:
             X: n molecules.
             y: Labels of two classes, [n] or [n, T].
+            groups: Group of each molecule, [n]; see `MolsliceRegressor.fit`.
 
         Raises:
             MolsliceError: The data cannot be used.
@@ -336,7 +343,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
                 )
             classes.append(pair)
             codes.append(code)
-        self._fit(X, np.stack(codes, axis=1).astype(np.float64) if several else codes[0].astype(np.float64))
+        targets = np.stack(codes, axis=1) if several else codes[0]
+        self._fit(X, targets.astype(np.float64), groups)
         self.classes_ = classes if several else classes[0]
         self._is_flat = not several
         return self

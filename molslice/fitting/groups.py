@@ -116,7 +116,7 @@ def _describe(data: FitData, column: str, words: np.ndarray, compounds: np.ndarr
     shared = int((np.bincount(pairs[0], minlength=1) > 1).sum())
     finding = f"groups: column {column!r}, {len(np.unique(words[known])):,} in {len(words):,} rows"
     if not known.all():
-        finding += f"; {int((~known).sum()):,} rows without a word are groups of their own"
+        finding += f"; rows without a word, which are groups of their own: {int((~known).sum()):,}"
     if shared:
-        finding += f"; {shared:,} compounds in several groups join them"
+        finding += f"; compounds in several groups, which join them: {shared:,}"
     data.findings.append(finding)

@@ -132,12 +132,12 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
     what = data.grouped_by or "compound"
     if moved := int((~test & (measured >= dates[place])).sum()):
         data.findings.append(
-            f"time: {moved:,} later rows of a {what} that was measured before are training rows"
+            f"time: training rows that are later, because their {what} was measured before: {moved:,}"
         )
     if undated := int(np.isnan(measured).sum()):
         data.findings.append(
-            f"time: {undated:,} rows have no date; they are dated by the other rows of their {what}, or are "
-            "earliest"
+            f"time: rows without a date, which are dated by the other rows of their {what}, or earliest: "
+            f"{undated:,}"
         )
     return test
 

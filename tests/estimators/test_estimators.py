@@ -1,4 +1,5 @@
 import gc
+import io
 import json
 import pickle
 import subprocess
@@ -216,6 +217,7 @@ def test_clone_and_parameters():
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
         **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "wildcards": "refuse", "scale": None},
+        "standardize": "no",
         "outliers": "refuse",
     }
     assert found.set_params(members=3).members == 3
@@ -368,3 +370,24 @@ def test_the_featurizer_follows_its_parameters(encoder, tmp_path):
         1,
         load_encoder("encoder-small").embed("C").shape[1],
     )
+
+
+@pytest.mark.parametrize("kind", [MolsliceRegressor, MolsliceClassifier])
+def test_groups_are_in_one_fold(kind):
+    groups = [f"p{place % 8}" for place in range(ROWS - 1)] + [None]
+    model = kind(**FAST).fit(SMILES, SIZE if kind is MolsliceRegressor else BIG, groups=groups)
+    assert any(
+        "groups: column 'group', 8 in 24 rows; rows without a word, which" in text
+        for text in model.about_["findings"]
+    )
+    rows = pd.read_csv(io.BytesIO(model.folder_["rows.csv"]))
+    folds = dict(zip(rows["smiles"], rows["fold"], strict=True))
+    pairs = {(group, folds[text]) for group, text in zip(groups, SMILES, strict=True)}
+    assert len(pairs) == 9
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        kind(**FAST).fit(SMILES, SIZE if kind is MolsliceRegressor else BIG, groups=groups[:-1])
+
+
+def test_without_groups_nothing_is_said_about_them(regressor):
+    assert "groups" not in regressor.about_["options"]
+    assert not any(text.startswith("groups:") for text in regressor.about_["findings"])

@@ -95,7 +95,9 @@ def test_a_compound_is_dated_by_its_first_measurement(tmp_path):
     ]
     data = dated(tmp_path, rows)
     assert held_out(data) == set(CHAINS[36:])
-    assert "time: 3 later rows of a compound that was measured before are training rows" in data.findings
+    assert (
+        "time: training rows that are later, because their compound was measured before: 3" in data.findings
+    )
     kept = dated(tmp_path, rows, duplicates="keep")
     assert held_out(kept) == set(CHAINS[36:])
     assert kept.test.sum() == 4
@@ -104,7 +106,9 @@ def test_a_compound_is_dated_by_its_first_measurement(tmp_path):
 def test_rows_without_a_date_are_earliest(tmp_path):
     data = dated(tmp_path, zip(CHAINS, ["NA", "", *YEARS[2:]], strict=True))
     assert held_out(data) == set(CHAINS[36:])
-    assert any(text.startswith("time: 2 rows have no date") for text in data.findings)
+    assert any(
+        text.startswith("time: rows without a date, which") and text.endswith(": 2") for text in data.findings
+    )
     _, folds = folds_of(data)
     assert folds["C"] == folds["CC"] == 0
 
@@ -218,14 +222,17 @@ def test_a_compound_joins_its_groups(tmp_path):
     places = [data.smiles.index(text) for text in (*CHAINS[:6], "C[C@H](N)O", "C[C@@H](N)O")]
     assert len(set(data.groups[places].tolist())) == 1
     assert len(set(data.groups.tolist())) == 20 - 2
-    assert "groups: column 'lab', 20 in 43 rows; 2 compounds in several groups join them" in data.findings
+    assert (
+        "groups: column 'lab', 20 in 43 rows; compounds in several groups, which join them: 2"
+        in data.findings
+    )
 
 
 def test_empty_cells_are_groups_of_their_own(tmp_path):
     labs = [*(["one"] * 10), *(["", "NA", " "] * 10)]
     data = grouped(tmp_path, zip(CHAINS, labs, strict=True))
     assert len(set(data.groups.tolist())) == 31
-    assert any("30 rows without a word are groups of their own" in text for text in data.findings)
+    assert any("; rows without a word, which are groups of their own: 30" in text for text in data.findings)
 
 
 def test_a_group_is_dated_by_its_first_measurement(tmp_path):
@@ -233,7 +240,7 @@ def test_a_group_is_dated_by_its_first_measurement(tmp_path):
     data = read(tmp_path, ["smiles", "y", "date", "lab"], rows, split="time", by="date", groups="lab")
     late = [place for place in range(40) if place % 20 >= 16]
     assert held_out(data) == {CHAINS[place] for place in late}
-    assert any("16 later rows of a group" in text for text in data.findings)
+    assert any("later, because their group was measured before: 16" in text for text in data.findings)
 
 
 def test_few_large_groups_are_held_out_whole(tmp_path):
