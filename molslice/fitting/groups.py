@@ -50,7 +50,7 @@ def join_groups(data: FitData, options: FitOptions, path: File) -> None:
     compounds = data.number_groups(by_scaffold=False)
     links = [compounds]
     if options.split == "cluster":
-        links.append(_clusters(data, compounds))
+        links.append(_clusters(data))
         data.grouped_by = "cluster"
     if options.groups is not None:
         if not (data.groups >= 0).any():
@@ -95,7 +95,7 @@ def connect(*labels: np.ndarray) -> np.ndarray:
     return connected_components(graph, directed=False)[1][labels[0]]
 
 
-def _clusters(data: FitData, compounds: np.ndarray) -> np.ndarray:
+def _clusters(data: FitData) -> np.ndarray:
     """Number the cluster of the compound of each row, which does not depend on the order of the rows."""
     from molslice.chem.clusters import SIMILARITY, find_clusters  # needs rdkit
 
