@@ -1,4 +1,4 @@
-"""Excel workbooks as tables. Each test runs on openpyxl if it is installed, and always on a stand-in."""
+"""Excel workbooks as tables. Each test runs on openpyxl and on a stand-in."""
 
 import io
 import sys
@@ -34,7 +34,7 @@ class Sheet:
 def write(request, tmp_path, monkeypatch):
     """Return a function that writes a workbook of sheets (title, rows, state)."""
     if request.param == "openpyxl":
-        openpyxl = pytest.importorskip("openpyxl")
+        import openpyxl
 
         def write_real(*sheets, name="t.xlsx"):
             workbook = openpyxl.Workbook()
@@ -71,12 +71,12 @@ def rows_of(path):
 
 
 def test_cells_become_text(write):
-    values = [12, 0.1 + 0.2, 3.0, True, False, datetime(2021, 3, 4), datetime(2021, 3, 4, 10, 30)]
+    values = [12, 0.125, 3.0, True, False, datetime(2021, 3, 4), datetime(2021, 3, 4, 10, 30)]
     more = [date(2020, 1, 2), time(10, 30), "#N/A", "#DIV/0!", " CCO ", None]
     names = [f"c{place}" for place in range(len(values + more))]
     header, (cells,), _ = rows_of(write(("Data", [names, [*values, *more]])))
     assert header == names
-    assert cells[:2] == ["12", "0.30000000000000004"]
+    assert cells[:2] == ["12", "0.125"]
     assert cells[2] in ("3.0", "3")  # Excel has one kind of numbers
     assert cells[3:5] == ["true", "false"]
     assert cells[5:7] == ["2021-03-04", "2021-03-04 10:30:00"]
