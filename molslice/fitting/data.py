@@ -8,6 +8,7 @@ import numpy as np
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
+from molslice.learners import Labels
 from molslice.tasks.targets import Kind
 
 __all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
@@ -67,7 +68,7 @@ class FitData:
     Attributes:
         smiles: SMILES of each row as in the table.
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
-        targets: float64 [n, T], NaN where missing.
+        targets: Exact values, float64 [n, T], NaN where missing or a limit.
         test: Whether a row is held out, bool [n].
         names: Names of the targets.
         kind: `regression` or `classification`.
@@ -78,6 +79,10 @@ class FitData:
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
+        bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
+            these are known, infinite where there is no bound; None if the table has no limits.
+        weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
+        noise: Standard error of each value, in its unit, float64 [n, T]; None if it is not known.
     """
 
     smiles: list[str]
@@ -93,6 +98,19 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    @property
+    def known(self) -> np.ndarray:
+        """Whether a target has a value or a limit, bool [n, T]."""
+        return np.isfinite(self.targets) if self.bounds is None else np.isfinite(self.bounds).any(0)
+
+    @property
+    def limited(self) -> np.ndarray:
+        """Whether only limits of a target are known, bool [n, T]."""
+        return self.known & np.isnan(self.targets)
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -110,6 +128,9 @@ class FitData:
         self.smiles = [self.smiles[row] for row in rows]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
+        self.bounds = None if self.bounds is None else self.bounds[:, rows]
+        self.weights = None if self.weights is None else self.weights[rows]
+        self.noise = None if self.noise is None else self.noise[rows]
         self.test = self.test[rows] if len(self.test) else self.test
 
     def sort(self) -> np.ndarray:
@@ -118,7 +139,12 @@ class FitData:
         Returns:
             The place of each row before, int [n].
         """
-        values = np.where(np.isfinite(self.targets), self.targets, np.inf)
+        blocks = [self.targets, *([] if self.bounds is None else self.bounds)]
+        blocks += [
+            block.reshape(len(self.test), -1) for block in (self.weights, self.noise) if block is not None
+        ]
+        values = np.concatenate(blocks, axis=1)
+        values = np.where(np.isnan(values), np.inf, values)
         keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
@@ -132,8 +158,55 @@ class FitData:
     @property
     def learned(self) -> np.ndarray:
         """What the model learns: `targets` or their logarithms; NaN where a held-out row has no logarithm."""
-        learned = self.targets.copy()
+        return self._in_learned_unit(self.targets)
+
+    def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:
+        """Return values [..., T], with the logarithms of logarithmic targets; NaN for one without a logarithm."""
+        learned = values.copy()
         for index in np.flatnonzero(self.logarithmic):
-            values = self.targets[:, index]
-            learned[:, index] = np.log10(values, where=values > 0, out=np.full(len(values), np.nan))
+            numbers = values[..., index]
+            learned[..., index] = np.log10(numbers, where=numbers > 0, out=np.full(numbers.shape, np.nan))
         return learned
+
+    def labels(self, index: int) -> Labels:
+        """Return what learners are fitted to, for all rows of a target.
+
+        A lower limit that has no logarithm is infinite. The standard error of a logarithm is that of the value,
+        divided by the value and ln 10 (the delta method).
+        """
+        values, bounds, noise = self.learned[:, index], None, None
+        if self.bounds is not None:
+            bounds = self._in_learned_unit(self.bounds)[..., index]
+            bounds[0] = np.where(np.isnan(bounds[0]), -np.inf, bounds[0])
+        if self.noise is not None:
+            noise = self.noise[:, index]
+            if self.logarithmic[index]:
+                noise = noise / (self._sizes(index) * np.log(10.0))
+        return Labels(values, bounds, self.weights, noise)
+
+    def _sizes(self, index: int) -> np.ndarray:
+        """Return the values of a target, and the finite bound of a limit, float64 [n]."""
+        values = self.targets[:, index]
+        if self.bounds is None:
+            return values
+        lower, upper = self.bounds[..., index]
+        return np.where(np.isfinite(values), values, np.where(np.isfinite(lower), lower, upper))
+
+    def nearest(self, predicted: np.ndarray, rows: np.ndarray, index: int) -> np.ndarray:
+        """Return the measured values of rows, or for a limit the possible value that is nearest to a prediction.
+
+        A limit that is met thus has no error, and the error of another one is the distance to the limit.
+
+        Args:
+            predicted: Predictions of the rows in the unit of the target, float64 [k].
+            rows: The rows, int [k] or bool [n].
+            index: Number of the target.
+
+        Returns:
+            float64 [k], NaN where missing.
+        """
+        values = self.targets[rows, index]
+        if self.bounds is None:
+            return values
+        limited = self.limited[rows, index]
+        return np.where(limited, np.clip(predicted, *self.bounds[:, rows, index]), values)

@@ -179,7 +179,7 @@ def fit(
         folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
-            work = LearnerFits(rows, learned, features, folds, deadline, options.seed, fits.move)
+            work = LearnerFits(rows, features, folds, deadline, options.seed, fits.move)
             fitted = work.fit_targets()
         left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
@@ -206,7 +206,6 @@ def fit(
                 target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
         for index, target_fit in enumerate(fitted):
             target_fit.stack_learners(
-                learned[target_fit.rows, index],
                 folds[0, target_fit.rows],
                 classes=rows.kind == "classification",
                 logarithmic=rows.logarithmic[index],
