@@ -76,6 +76,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="average",
         help="how to treat several rows of one molecule (default: average)",
     )
+    parser.add_argument(
+        "--limits",
+        choices=("learn", "drop", "exact"),
+        default="learn",
+        help="values such as >10: learn limits, drop them, or learn exact values (default: learn)",
+    )
+    parser.add_argument(
+        "--relation",
+        action="append",
+        metavar="COLUMN",
+        help="column with > and <, once or for each target (default: detected)",
+    )
     add_fragment(parser, "keep")
     add_strict(parser)
     parser.add_argument(
@@ -140,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
         units=units,
         split=args.split,
         duplicates=args.duplicates,
+        limits=args.limits,
+        relation=args.relation,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",
         strict=args.strict,

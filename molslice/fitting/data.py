@@ -11,9 +11,10 @@ from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Labels
 from molslice.tasks.targets import Kind
 
-__all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
+__all__ = ["Duplicates", "FitData", "FitOptions", "Limits", "Scale"]
 
 Duplicates = Literal["average", "keep", "refuse"]
+Limits = Literal["learn", "drop", "exact"]
 Scale = Literal["linear", "log"]
 
 
@@ -23,6 +24,7 @@ class FitOptions:
 
     Attributes:
         written: How the numbers of the targets are written.
+        relations: The column of relations of each target, None for one without; None finds it.
     """
 
     smiles_column: str | None = None
@@ -33,6 +35,8 @@ class FitOptions:
     scale: Scale | None = None
     split: str = "random"
     duplicates: Duplicates = "average"
+    limits: Limits = "learn"
+    relations: tuple[str | None, ...] | None = None
     fragment: str = "keep"
     wildcards: str = "refuse"
     strict: bool = False
@@ -55,6 +59,8 @@ class FitOptions:
             "scale": self.scale,
             "split": self.split,
             "duplicates": self.duplicates,
+            "limits": self.limits,
+            "relations": self.relations,
             "members": self.members,
             "minutes": self.minutes,
             "seed": self.seed,
@@ -105,7 +111,8 @@ class FitData:
     @property
     def known(self) -> np.ndarray:
         """Whether a target has a value or a limit, bool [n, T]."""
-        return np.isfinite(self.targets) if self.bounds is None else np.isfinite(self.bounds).any(0)
+        finite = np.isfinite(self.targets[None] if self.bounds is None else self.bounds)
+        return np.asarray(finite.any(0))
 
     @property
     def limited(self) -> np.ndarray:
@@ -161,7 +168,7 @@ class FitData:
         return self._in_learned_unit(self.targets)
 
     def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:
-        """Return values [..., T], with the logarithms of logarithmic targets; NaN for one without a logarithm."""
+        """Return values [..., T] with logarithms for logarithmic targets; NaN for one without a logarithm."""
         learned = values.copy()
         for index in np.flatnonzero(self.logarithmic):
             numbers = values[..., index]
@@ -171,8 +178,8 @@ class FitData:
     def labels(self, index: int) -> Labels:
         """Return what learners are fitted to, for all rows of a target.
 
-        A lower limit that has no logarithm is infinite. The standard error of a logarithm is that of the value,
-        divided by the value and ln 10 (the delta method).
+        A lower limit that has no logarithm is infinite. The standard error of a logarithm is that of the
+        value, divided by the value and ln 10 (the delta method).
         """
         values, bounds, noise = self.learned[:, index], None, None
         if self.bounds is not None:
@@ -193,7 +200,7 @@ class FitData:
         return np.where(np.isfinite(values), values, np.where(np.isfinite(lower), lower, upper))
 
     def nearest(self, predicted: np.ndarray, rows: np.ndarray, index: int) -> np.ndarray:
-        """Return the measured values of rows, or for a limit the possible value that is nearest to a prediction.
+        """Return measured values, or for limits the possible values that are nearest to predictions.
 
         A limit that is met thus has no error, and the error of another one is the distance to the limit.
 

@@ -1,9 +1,12 @@
 """Rows of a fit with the same molecule: merge them to one row, keep them, or refuse them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData
+from molslice.fitting.limits import merged_bounds
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
@@ -67,11 +70,44 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
     for rows in several:
         merged[rows[0]] = _merged(data.targets[rows], data.kind)
         geometric[rows[0]] = _geometric_mean(data.targets[rows])
+    if data.bounds is not None:
+        _merge_limits(data, several, merged, geometric)
     data.targets = merged
     first_rows = np.array(sorted(rows[0] for rows in groups.values()))
-    kept = first_rows[np.isfinite(data.targets[first_rows]).any(1)]
+    kept = first_rows[data.known[first_rows].any(1)]
     data.keep(kept)
     return geometric[kept]
+
+
+def _merge_limits(
+    data: FitData, several: Sequence[Sequence[int]], merged: np.ndarray, geometric: np.ndarray
+) -> None:
+    """Merge the limits of each molecule into its first row; see `merged_bounds`.
+
+    Args:
+        data: The rows, whose bounds are changed.
+        several: The rows of each molecule with more than one.
+        merged: The merged targets, which are changed, float64 [n, T].
+        geometric: The same with geometric means.
+    """
+    assert data.bounds is not None
+    limited, exact, contradicting = data.limited, np.isfinite(data.targets), dict[str, str]()
+    both = sum(bool((limited[rows].any(0) & exact[rows].any(0)).any()) for rows in several)
+    for rows in several:
+        first = rows[0]
+        data.bounds[:, first], values, wrong = merged_bounds(data.bounds[:, rows], merged[first])
+        single = np.isnan(merged[first]) & np.isfinite(values)
+        merged[first], geometric[first] = values, np.where(single, values, geometric[first])
+        if wrong.any():
+            contradicting[data.smiles[first]] = data.names[int(wrong.argmax())]
+    if both:
+        data.findings.append(f"{both:,} molecules have exact values and limits; the exact values are learned")
+    if contradicting:
+        smiles, name = next(iter(contradicting.items()))
+        data.lose(
+            f"{len(contradicting):,} molecules have limits that contradict each other, which count as "
+            f"missing; the first: {smiles}, {name}"
+        )
 
 
 def _differ(values: np.ndarray) -> bool:

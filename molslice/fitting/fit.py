@@ -28,12 +28,12 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import Duplicates, FitOptions, Scale
+from molslice.fitting.data import Duplicates, FitOptions, Limits, Scale
 from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerFits
+from molslice.fitting.learner_fits import LearnerFits, completed_targets
 from molslice.fitting.networks import DEVICES, affordable_epochs, fine_tune
 from molslice.fitting.record import describe_factors, summarize, write_fit
-from molslice.fitting.table import checked_targets, read_fit_data
+from molslice.fitting.table import checked_columns, checked_targets, read_fit_data
 from molslice.folders.fitted import FINE_TUNED, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -66,6 +66,8 @@ def fit(
     units: str | Sequence[str | None] | None = None,
     split: str = "random",
     duplicates: Duplicates = "average",
+    limits: Limits = "learn",
+    relation: str | Sequence[str | None] | None = None,
     fragment: str = "keep",
     wildcards: str = "refuse",
     strict: bool = False,
@@ -100,6 +102,10 @@ def fit(
             measured), or the name of a column that holds train, valid or test (valid rows are training rows).
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
+        limits: What happens to limits such as `>10` in a cell of a target, or `10` with `>` in a column of
+            relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
+        relation: The column of relations, or one for each target; None finds it if there is one target and
+            one such column.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
@@ -142,6 +148,8 @@ def fit(
         scale=scale,
         split=split,
         duplicates=duplicates,
+        limits=limits,
+        relations=checked_columns("relation", relation, names),
         fragment=fragment,
         wildcards=wildcards,
         strict=strict,
@@ -192,7 +200,7 @@ def fit(
                 networks = fine_tune(
                     encoder,
                     canonical,
-                    learned,
+                    completed_targets(fitted, learned, options.members),
                     targets,
                     folds[0],
                     partial,
@@ -244,6 +252,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("kind", options.kind, (None, "regression", "classification")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
+        ("limits", options.limits, ("learn", "drop", "exact")),
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),
         ("device", device, DEVICES),

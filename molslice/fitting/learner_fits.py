@@ -1,7 +1,7 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings
 from molslice.uncertainty.difficulty import ErrorScale
 
-__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
+__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit", "completed_targets"]
 
 FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
@@ -44,8 +44,8 @@ class TargetFit:
         unseen: Out-of-fold prediction by the stack, float64 [n].
         scale: The expected error of a row, in the unit of the learners; None for classes. See
             `stack_learners`.
-        expected: The expected error of `rows` by the models that have not seen them, float64 [n], NaN for limits
-            that are met; None for classes.
+        expected: The expected error of `rows` by the models that have not seen them, float64 [n], NaN for
+            limits that are met; None for classes.
     """
 
     rows: np.ndarray
@@ -88,6 +88,27 @@ class TargetFit:
             indicators = {name: numbers[kept] for name, numbers in indicators.items()}
             self.expected = np.full(len(errors), np.nan)
             self.scale, self.expected[kept] = ErrorScale.fit(indicators, errors[kept], folds[kept])
+
+
+def completed_targets(fitted: Sequence[TargetFit], learned: np.ndarray, folds: int) -> np.ndarray:
+    """Return what the networks learn, which have no likelihood of limits.
+
+    Args:
+        fitted: The fits of the T targets.
+        learned: What is learned of n rows, float64 [n, T], NaN where missing or a limit.
+        folds: Number K of folds of the first assignment.
+
+    Returns:
+        `learned`, or, if there are limits, `learned` with the expected values of limits given the rows of the
+        other folds, for each fold, float64 [K, n, T].
+    """
+    if all(target_fit.labels.completed is None for target_fit in fitted):
+        return learned
+    targets = np.repeat(learned[None], folds, axis=0)
+    for index, target_fit in enumerate(fitted):
+        if (completed := target_fit.labels.completed) is not None:
+            targets[:, target_fit.rows, index] = completed[:folds]
+    return targets
 
 
 class LearnerFits:

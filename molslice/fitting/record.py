@@ -65,18 +65,21 @@ def summarize(
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
     for index, (name, unit, fit) in enumerate(zip(data.names, targets.units, fitted, strict=True)):
-        truth = data.targets[data.test, index]
-        unseen = Measured.of(data.kind, fit.unseen, data.targets[fit.rows, index], groups[fit.rows])
+        measured, limited = data.known[data.test, index], data.limited[:, index]
+        truth = data.nearest(fit.unseen, fit.rows, index)
+        unseen = Measured.of(data.kind, fit.unseen, truth, groups[fit.rows])
         held_out = {
-            label: Measured.of(data.kind, values, truth, groups[data.test])
+            label: Measured.of(data.kind, values, data.nearest(values, data.test, index), groups[data.test])
             for label, values in fit.held_out.items()
         }
+        limits = {"train_limits": int(limited[fit.rows].sum()), "test_limits": int(limited[data.test].sum())}
         table.append(
             {
                 "target": name,
                 "unit": unit,
                 "train_rows": len(fit.rows),
-                "test_rows": int(np.isfinite(truth).sum()),
+                "test_rows": int(measured.sum()),
+                **({} if data.bounds is None else limits),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **measure_errors(unseen, int(folds.max()) + 1, held_out),
             }
@@ -165,13 +168,16 @@ def _calibrate(
     held_out, num_folds = [], int(folds.max()) + 1
     for index, (name, fit) in enumerate(zip(data.names, fitted, strict=True)):
         order = np.argsort(places[fit.rows])
-        rows = fit.rows[order]
+        rows, predicted = fit.rows[order], fit.unseen[order]
+        nearest = data.nearest(predicted, rows, index)
+        # a limit that is met does not tell how large the error is
+        truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
         held_out.append(
             HeldOut.of_rows(
                 name,
                 data.kind,
-                data.targets[rows, index],
-                fit.unseen[order],
+                truth,
+                predicted,
                 member_numbers(folds[:, rows], num_folds),
                 scale=None if fit.expected is None else fit.expected[order],
                 logarithmic=data.logarithmic[index],
@@ -184,10 +190,14 @@ def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, p
     """Write SMILES, targets, split, fold and predictions as CSV.
 
     The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
-    that have not seen the row.
+    that have not seen the row. If there are limits, each target has a column of them, after the predictions;
+    a limit has no value in the column of the target.
     """
     columns = row_columns(data.names)
     header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
+    for name in limits:
+        header.append(name + "_" * (name in header))
     predicted = np.full((len(data.smiles), len(columns)), np.nan)
     for index, fit in enumerate(fitted):
         predicted[fit.rows, index] = fit.unseen
@@ -199,5 +209,16 @@ def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, p
     for row in np.argsort(places):
         smiles, split = data.smiles[row], "test" if data.test[row] else "train"
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
+        if data.bounds is not None:
+            cells += [
+                _limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""
+                for index in range(len(columns))
+            ]
         writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()
+
+
+def _limit_text(lower: float, upper: float) -> str:
+    """Write a limit as in a table: `>10`, `<0.1`, or `>1 <5` for both."""
+    sides = ((">", float(lower)), ("<", float(upper)))
+    return " ".join(f"{relation}{bound!r}" for relation, bound in sides if np.isfinite(bound))

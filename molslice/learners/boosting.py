@@ -47,7 +47,7 @@ class Boosting(TreeLearner):
 
 def _fit_one(
     matrix: np.ndarray, values: np.ndarray, weights: np.ndarray | None, classes: bool, seed: int
-) -> Any:
+) -> Any:  # noqa: ANN401
     """Fit one model with one thread: folds run side by side, and small tables gain nothing from more."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits

@@ -96,11 +96,11 @@ class GaussianProcess(Learner):
     def fit_and_complete(
         cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray, Labels]:
-        """Fit one process for each model, and complete the labels for learners without a likelihood of limits.
+        """Fit one process for each model, and complete the labels for other learners.
 
         Returns:
-            The result of `fit`, and the labels with `completed` and `spreads`, if there are limits or standard
-            errors.
+            The result of `fit`, and the labels with `completed` and `spreads`, if there are limits or
+            standard errors.
         """
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))

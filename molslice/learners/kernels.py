@@ -188,7 +188,8 @@ def fit_weights(
 ) -> np.ndarray:
     """Maximize the evidence of a Gaussian process over the weights of kernels and the noise.
 
-    The covariance is sum_k w_k K_k + w_noise diag(shares) + diag(extra). A weak prior keeps the logarithms of the weights near zero.
+    The covariance is sum_k w_k K_k + w_noise diag(shares) + diag(extra). A weak prior keeps the logarithms of
+    the weights near zero.
 
     Args:
         kernels: Positive definite matrices, float64 [kernels, n, n].

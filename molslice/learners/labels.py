@@ -19,15 +19,16 @@ class Labels:
 
     Attributes:
         values: Values, or classes 0 and 1, float64 [n]; NaN for a limit.
-        bounds: Least and largest possible value, float64 [2, n], infinite where there is no bound and equal to
-            `values` where these are known; None if there are no limits.
+        bounds: Least and largest possible value, float64 [2, n], infinite where there is no bound and equal
+            to `values` where these are known; None if there are no limits.
         weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
         noise: Standard error of each value, positive, float64 [n]; None if it is not known.
         completed: For each of M models, `values` with the limits replaced by the expected value, given the
-            rows that the model may see, float64 [M, n]; None if there are no limits. `GaussianProcess` computes
-            them.
+            rows that the model may see, float64 [M, n]; None if there are no limits. `GaussianProcess`
+            computes them.
         spreads: For each model, the standard deviation of its errors for new rows without their standard
-            errors, float64 [M]; None if neither `bounds` nor `noise` is given. `GaussianProcess` computes them.
+            errors, float64 [M]; None if neither `bounds` nor `noise` is given. `GaussianProcess` computes
+            them.
     """
 
     values: np.ndarray
@@ -57,7 +58,7 @@ class Labels:
 
     @property
     def needs_process(self) -> bool:
-        """Whether `GaussianProcess` must compute `completed` or `spreads` before other learners are fitted."""
+        """Whether `GaussianProcess` must first compute what other learners need."""
         return (self.bounds is not None or self.noise is not None) and self.spreads is None
 
     @property
@@ -97,7 +98,7 @@ class Labels:
         return weights if self.weights is None else weights * self.weights
 
     def nearest(self, predicted: np.ndarray) -> np.ndarray:
-        """Return the possible value that is nearest to a prediction, float64 [n]; the value where it is known.
+        """Return the possible values that are nearest to predictions, float64 [n].
 
         A limit that is met thus has no error, and the error of another one is the distance to the limit.
         """

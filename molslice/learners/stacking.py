@@ -46,8 +46,8 @@ class Stack:
 
         Args:
             predictions: Out-of-fold prediction of each learner, float64 [n].
-            labels: What the learners predict: the target or its common logarithm; 0 and 1 for classes. A limit
-                that is met has no error, and the error of another one is the distance to it.
+            labels: What the learners predict: the target or its common logarithm; 0 and 1 for classes. A
+                limit that is met has no error, and the error of another one is the distance to it.
             classes: Whether to calibrate the predictions as log-odds.
             logarithmic: Whether `labels` are logarithms.
         """

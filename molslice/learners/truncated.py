@@ -1,4 +1,4 @@
-"""Normal distributions that are known to be within limits, and Gaussian processes of which some values are."""
+"""Truncated normal distributions, and limits of the values of Gaussian processes."""
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ def truncated_moments(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray,
     Returns:
         Mean and variance, float64 [...] each.
 
-    Source: Johnson, Kotz and Balakrishnan 1994, "Continuous Univariate Distributions", volume 1, section 10.1.
+    Source: Johnson, Kotz and Balakrishnan 1994, "Continuous Univariate Distributions", volume 1, section
+    10.1.
     """
     from scipy.special import erfcx
 
@@ -50,8 +51,8 @@ def limit_sites(
     """Approximate the limits of values of a Gaussian process by measurements with normal noise.
 
     The prior is f ~ N(mean, covariance). Of f + e with e ~ N(0, noise), only bounds are known. Expectation
-    propagation finds the values and the variances of measurements of f that give nearly the same posterior. All
-    of them are updated at once.
+    propagation finds the values and the variances of measurements of f that give nearly the same posterior.
+    All of them are updated at once.
 
     Args:
         covariance: float64 [m, m], positive definite up to rounding.
@@ -63,9 +64,9 @@ def limit_sites(
         The values and the variances of the measurements, and the expected f + e given everything, float64 [m]
         each.
 
-    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", section 3.6, with the moments
-    of a truncated normal distribution for f + e; Groot and Lucas 2012, "Gaussian Process Regression with
-    Censored Data Using Expectation Propagation".
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", section 3.6, with the
+    moments of a truncated normal distribution for f + e; Groot and Lucas 2012, "Gaussian Process Regression
+    with Censored Data Using Expectation Propagation".
     """
     prior, start = torch.from_numpy(covariance), torch.from_numpy(mean)
     precision, shift = np.zeros(len(mean)), np.zeros(len(mean))

@@ -1,4 +1,4 @@
-"""Columns that say what a number means, such as its relation (`>`) or its unit. Nothing learns from them."""
+"""Columns that say what a number means, such as its relation (`>`) or its unit."""
 
 import re
 from collections import Counter
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, is_missing
+from molslice.files.tables.limits import RELATIONS
 
 __all__ = ["SideColumns"]
 
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
 EQUAL = {"=", "=="}
-RELATIONS = {*EQUAL, "<", ">", "<=", ">=", "=<", "=>", "<<", ">>", "~", "≤", "≥", "≈", "≪", "≫"}
 TYPES = {
     *("ic50", "ec50", "ac50", "xc50", "gi50", "cc50", "ed50", "ld50", "dc50", "ki", "kd", "km", "mic"),
     *("pic50", "pec50", "pac50", "pxc50", "pgi50", "pki", "pkd"),
@@ -61,11 +61,22 @@ class SideColumns:
         for name, counts in self._counts.items():
             counts.update(_plain(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
 
-    def notices(self) -> list[str]:
-        """Return a sentence for each column with another relation than `=`, or several units or types."""
+    @property
+    def relations(self) -> list[str]:
+        """The columns of relations."""
+        return [name for name, kind in self._kinds.items() if kind == "relations"]
+
+    def notices(self, used: Sequence[str] = ()) -> list[str]:
+        """Return a sentence for each column with another relation than `=`, or several units or types.
+
+        Args:
+            used: Columns without a sentence, because what they say is learned.
+        """
         targets = " and ".join(self._targets)
         sentences = []
         for name, kind in self._kinds.items():
+            if name in used:
+                continue
             counts = self._counts[name]
             different = {cell for cell in counts if cell}
             if kind == "relations" and different - EQUAL:
@@ -94,7 +105,7 @@ def _kind_of(cells: set[str]) -> str | None:
     cells = cells - {""}
     if not cells:
         return None
-    if cells <= RELATIONS:
+    if cells <= RELATIONS.keys():
         return "relations"
     if {cell.lower() for cell in cells} <= TYPES:
         return "types of measurement"
