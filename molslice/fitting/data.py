@@ -117,7 +117,7 @@ class FitData:
     @property
     def limited(self) -> np.ndarray:
         """Whether only limits of a target are known, bool [n, T]."""
-        return self.known & np.isnan(self.targets)
+        return np.asarray(self.known & np.isnan(self.targets))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from molslice.data.molecules.limits import ReadValues, read_limits
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.data.target_values import find_kind
-from molslice.files.tables import Chunk, NumberFormat, is_missing, labels, numbers
-from molslice.files.tables.limits import side_of, split_limits
+from molslice.files.tables import Chunk, NumberFormat, labels, numbers
 from molslice.fitting.data import FitData, FitOptions
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
@@ -70,9 +70,7 @@ class LimitReader:
         for column in filter(None, options.relations or ()):
             if table.find(column) in {table.find(name) for name in (table.smiles_column, *names)}:
                 raise MolsliceError(f"the column {column!r} cannot be both a relation and a target or SMILES")
-        self._values: list[np.ndarray] = []
-        self._of_cells: list[np.ndarray] = []
-        self._of_columns: list[np.ndarray] = []
+        self._read: list[list[ReadValues]] = [[] for _ in names]
 
     @property
     def used(self) -> list[str]:
@@ -85,43 +83,14 @@ class LimitReader:
         Raises:
             MolsliceError: A cell is not a number, or a relation is unknown or contradicts the cell.
         """
-        is_class = self._options.kind == "classification"
-        values, of_cells, of_columns = [], [], []
-        for name, column in zip(self._names, self.columns, strict=True):
-            cells, sides = chunk[name], np.zeros(len(chunk), np.int8)
-            if not is_class and not written.classes:
-                cells, sides = split_limits(cells)
-            values.append((labels if is_class else numbers)(cells, name, chunk.where, written))
-            of_cells.append(sides)
-            of_columns.append(self._relations(chunk, column, ~np.isnan(values[-1])))
-            if (wrong := np.flatnonzero(sides * of_columns[-1] < 0)).size:
-                row = int(wrong[0])
-                raise MolsliceError(
-                    f"{chunk.where(row)}, column {name!r}: {chunk[name][row]!r} contradicts "
-                    f"{chunk[column or name][row]!r} in column {column!r}"
-                )
-        for blocks, columns in (
-            (self._values, values),
-            (self._of_cells, of_cells),
-            (self._of_columns, of_columns),
-        ):
-            blocks.append(np.stack(columns, axis=1))
-
-    def _relations(self, chunk: Chunk, column: str | None, known: np.ndarray) -> np.ndarray:
-        sides = np.zeros(len(chunk), np.int8)
-        if column is None:
-            return sides
-        for row in np.flatnonzero(known):
-            cell = chunk[column][row]
-            side = 0 if is_missing(cell.strip().strip("'\"")) else side_of(cell)
-            if side is None:
-                advice = "" if self._given else "; give --limits exact if the column has no relations"
-                raise MolsliceError(
-                    f"{chunk.where(int(row))}, column {column!r}: {cell!r} is not a relation; "
-                    f"choices: =, <, >, <=, >=, ~{advice}"
-                )
-            sides[row] = side
-        return sides
+        no_relations = np.zeros(len(chunk), np.int8)
+        for name, column, read in zip(self._names, self.columns, self._read, strict=True):
+            if self._options.kind == "classification" or written.classes:
+                parse = labels if self._options.kind == "classification" else numbers
+                values = parse(chunk[name], name, chunk.where, written)
+                read.append(ReadValues(values, no_relations, no_relations))
+            else:
+                read.append(read_limits(chunk, name, column, written))
 
     def targets(self) -> "TargetValues":
         """Return what the fit learns. A column of relations that nobody named is not used for classes.
@@ -129,23 +98,25 @@ class LimitReader:
         Raises:
             MolsliceError: There are limits of classes.
         """
-        values, kind, doubts = np.concatenate(self._values).astype(np.float64), self._options.kind, []
+        read = [ReadValues(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._read]
+        values = np.stack([target.values for target in read], axis=1).astype(np.float64)
+        kind, doubts = self._options.kind, []
         if kind is None:
             kind, doubts = find_kind(values, self._names)
-        of_cells, of_columns = np.concatenate(self._of_cells), np.concatenate(self._of_columns)
         if kind == "classification":
-            if of_cells.any() or (self._given and of_columns.any()):
+            given = [target.of_column for target in read if self._given]
+            if any(sides.any() for sides in [*given, *(target.of_cells for target in read)]):
                 raise MolsliceError("the targets are classes, which have no limits; give --kind regression")
             self.columns = [None] * len(self._names)
             return TargetValues(kind, doubts, values)
-        sides = np.where(np.isnan(values), 0, np.where(of_cells != 0, of_cells, of_columns))
+        sides = np.stack([target.sides for target in read], axis=1)
         findings = [*filter(None, map(self._finding, range(len(self._names)), sides.T, values.T))]
         if not sides.any() or self._options.limits == "exact":
             return TargetValues(kind, doubts, values, None, findings)
         exact = np.where(sides != 0, np.nan, values)
         if self._options.limits == "drop":
             return TargetValues(kind, doubts, exact, None, findings, findings)
-        bounds = np.stack([np.where(sides < 0, -np.inf, values), np.where(sides > 0, np.inf, values)])
+        bounds = np.stack([target.bounds for target in read], axis=2)
         return TargetValues(kind, doubts, exact, bounds, findings)
 
     def _finding(self, index: int, sides: np.ndarray, values: np.ndarray) -> str | None:

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, is_missing
-from molslice.files.tables.limits import RELATIONS
 
 __all__ = ["SideColumns"]
 
@@ -44,7 +44,7 @@ class SideColumns:
         taken = {table.find(name) for name in (table.smiles_column, *targets)}
         rows = table.peek(PROBED_ROWS) if targets else []
         kinds = {
-            name: _kind_of({_plain(row[place]) for row in rows})
+            name: _kind_of({plain_cell(row[place]) for row in rows})
             for place, name in enumerate(table.names)
             if place not in taken and table.names.count(name) == 1
         }
@@ -59,7 +59,7 @@ class SideColumns:
         values = zip(*(chunk[name] for name in self._targets), strict=True)
         known = [not all(map(is_missing, row)) for row in values]
         for name, counts in self._counts.items():
-            counts.update(_plain(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
+            counts.update(plain_cell(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
 
     @property
     def relations(self) -> list[str]:
@@ -92,12 +92,6 @@ class SideColumns:
                 f"all values of {targets} are {advice}"
             )
         return sentences
-
-
-def _plain(cell: str) -> str:
-    """Return a cell without blanks and quotes around it; empty for a missing value."""
-    text = cell.strip().strip("'\"").strip()
-    return "" if is_missing(text) else text
 
 
 def _kind_of(cells: set[str]) -> str | None:
