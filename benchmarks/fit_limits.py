@@ -4,10 +4,10 @@
 
 For each seed, other rows of a table are drawn for training and for the test. Of the training rows, 30% become
 limits: in the scheme `threshold` the largest values, which are only known to be above the quantile 0.7; in
-the scheme `random` rows drawn at random, whose limit is 0.1 to 1.0 standard deviations below or above the
-value. Four models without an encoder are fitted: to the known values, to the limits, without the rows with
-limits, and to limits as if they were exact values. Their mean absolute errors on the test rows, which are
-exact, are compared.
+the scheme `random` the values above a bound of their own, which is the value of another row, drawn at random,
+plus a constant. Four models without an encoder are fitted: to the known values, to the limits, without the
+rows with limits, and to limits as if they were exact values. Their mean absolute errors on the test rows,
+which are exact, are compared.
 
 `excess` is the part of the additional error without the rows that remains with their limits: the mean over
 the seeds of the error with limits minus the error with known values, divided by the same difference without
@@ -34,20 +34,16 @@ from molslice.tasks.metrics import mean_absolute_error
 
 SHARE = 0.3  # of the training rows
 LEVEL = 0.9
-WAYS = ("known", "limits", "dropped", "exact")
+SCHEMES = ("threshold", "random")
+WAYS = ("known", "learn", "drop", "exact")  # all values, and the choices of --limits
 
 
 def censor(values: np.ndarray, scheme: str, draw: np.random.Generator) -> list[str]:
-    """Return the values as cells, with limits in place of 30% of them."""
-    cells = [repr(float(value)) for value in values]
-    if scheme == "threshold":
-        bound = float(np.quantile(values, 1.0 - SHARE))
-        return [f">{bound!r}" if value > bound else cell for value, cell in zip(values, cells, strict=True)]
-    for row in draw.permutation(len(values))[: round(SHARE * len(values))]:
-        distance = draw.uniform(0.1, 1.0) * values.std()
-        lower = draw.random() < 0.5
-        cells[row] = f"{'>' if lower else '<'}{float(values[row] + (-distance if lower else distance))!r}"
-    return cells
+    """Return the values as cells, with limits in place of the 30% that are above their bounds."""
+    others = np.zeros(len(values)) if scheme == "threshold" else draw.permutation(values)
+    bounds = others + np.quantile(values - others, 1.0 - SHARE)
+    cells = zip(values.tolist(), bounds.tolist(), strict=True)
+    return [f">{bound!r}" if value > bound else repr(value) for value, bound in cells]
 
 
 def fit_once(smiles: list[str], cells: list[str], limits: str, seed: int, new: list[str]) -> dict[str, Any]:
@@ -63,43 +59,47 @@ def fit_once(smiles: list[str], cells: list[str], limits: str, seed: int, new: l
     return {"predictions": predicted, "seconds": seconds}
 
 
-def measure(entry: str, scheme: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the errors of the four models of a table and a scheme over all seeds."""
-    rows = read_rows(entry, 10_000)
-    errors: dict[str, list[float]] = {way: [] for way in WAYS}
-    coverages: dict[str, list[float]] = {way: [] for way in WAYS}
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+def measure(entry: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the errors of the models of a table over all seeds, for each scheme."""
+    rows, results = read_rows(entry, 10_000), {scheme: [] for scheme in SCHEMES}
     for seed in range(options.seeds):
         draw = np.random.default_rng(seed)
         order = draw.permutation(len(rows))[: options.known + options.new]
         smiles = [rows[place][0] for place in order]
         values = np.array([float(rows[place][1]) for place in order])
-        known, new, truth = smiles[: options.known], smiles[options.known :], values[options.known :]
-        exact = [repr(float(value)) for value in values[: options.known]]
-        cells = censor(values[: options.known], scheme, draw)
-        for way, table, limits in (
-            ("known", exact, "learn"),
-            ("limits", cells, "learn"),
-            ("dropped", cells, "drop"),
-            ("exact", cells, "exact"),
-        ):
-            fitted = fit_once(known, table, limits, seed, new)
-            predicted, seconds_of_fit = fitted["predictions"], fitted["seconds"]
-            errors[way].append(mean_absolute_error(predicted.values[:, 0], truth))
-            inside = (predicted.lower[:, 0] <= truth) & (truth <= predicted.upper[:, 0])
-            coverages[way].append(float(inside.mean()))
-            seconds[way].append(seconds_of_fit)
-        print(entry, scheme, seed, {way: round(errors[way][-1], 4) for way in WAYS}, flush=True)
-    means = {way: statistics.fmean(errors[way]) for way in WAYS}
+        known, new = slice(options.known), slice(options.known, None)
+        exact = fit_once(smiles[known], [repr(v) for v in values[known].tolist()], "learn", seed, smiles[new])
+        for scheme in SCHEMES:
+            cells, fits = censor(values[known], scheme, draw), {"known": exact}
+            for way in WAYS[1:]:
+                fits[way] = fit_once(smiles[known], cells, way, seed, smiles[new])
+            results[scheme].append({way: score(one, values[new]) for way, one in fits.items()})
+            print(entry, scheme, seed, results[scheme][-1], flush=True)
+    name = Path(entry.rpartition(":")[0]).name.split(".")[0]
+    counts = {"set": name, "train_rows": options.known, "test_rows": len(values[new])}
+    return [{**counts, "scheme": scheme, **summarize(of_scheme)} for scheme, of_scheme in results.items()]
+
+
+def score(fitted: dict[str, Any], truth: np.ndarray) -> dict[str, float]:
+    """Return error, coverage of the intervals and processor seconds of a fit."""
+    predicted = fitted["predictions"]
+    inside = (predicted.lower[:, 0] <= truth) & (truth <= predicted.upper[:, 0])
+    error = mean_absolute_error(predicted.values[:, 0], truth)
+    return {"mae": error, "coverage": float(inside.mean()), "seconds": fitted["seconds"]}
+
+
+def summarize(scores: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Return means over the seeds, and the excess."""
+    columns = {
+        name: {way: [one[way][name] for one in scores] for way in WAYS}
+        for name in ("mae", "coverage", "seconds")
+    }
+    means = {way: statistics.fmean(errors) for way, errors in columns["mae"].items()}
     return {
-        "set": Path(entry.rpartition(":")[0]).name.split(".")[0],
-        "scheme": scheme,
-        "train_rows": options.known,
-        "test_rows": len(truth),
-        "mae": {way: spread(errors[way]) for way in WAYS},
-        "excess": (means["limits"] - means["known"]) / (means["dropped"] - means["known"]),
-        "coverage_of_90": {way: statistics.fmean(coverages[way]) for way in WAYS},
-        "seconds": {way: statistics.median(seconds[way]) for way in WAYS},
+        "mae": {way: spread(errors) for way, errors in columns["mae"].items()},
+        "excess": (means["learn"] - means["known"]) / (means["drop"] - means["known"]),
+        "coverage_of_90": {way: statistics.fmean(shares) for way, shares in columns["coverage"].items()},
+        "seconds": {way: statistics.median(seconds) for way, seconds in columns["seconds"].items()},
     }
 
 
@@ -111,11 +111,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--new", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(argv)
-    rows = []
-    for entry in options.entries:
-        for scheme in ("threshold", "random"):
-            rows.append(measure(entry, scheme, options))
-            print(rows[-1], flush=True)
+    rows = [row for entry in options.entries for row in measure(entry, options)]
+    for row in rows:
+        print(row)
     settings = {name: getattr(options, name) for name in ("known", "new", "seeds")}
     print(record("fit_limits", {**settings, "share": SHARE, "rows": rows}, options.out))
 

@@ -88,6 +88,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="column with > and <, once or for each target (default: detected)",
     )
+    parser.add_argument("--weight", metavar="COLUMN", help="column of positive weights of the rows")
+    parser.add_argument(
+        "--error",
+        action="append",
+        metavar="COLUMN",
+        help="column of standard errors, in the unit of the target; once or for each target",
+    )
     add_fragment(parser, "keep")
     add_strict(parser)
     parser.add_argument(
@@ -154,6 +161,8 @@ def run(args: argparse.Namespace) -> int:
         duplicates=args.duplicates,
         limits=args.limits,
         relation=args.relation,
+        weight=args.weight,
+        error=args.error,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",
         strict=args.strict,

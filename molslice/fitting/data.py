@@ -25,6 +25,8 @@ class FitOptions:
     Attributes:
         written: How the numbers of the targets are written.
         relations: The column of relations of each target, None for one without; None finds it.
+        weight: The column of weights; None without one.
+        errors: The column of standard errors of each target, None for one without.
     """
 
     smiles_column: str | None = None
@@ -37,6 +39,8 @@ class FitOptions:
     duplicates: Duplicates = "average"
     limits: Limits = "learn"
     relations: tuple[str | None, ...] | None = None
+    weight: str | None = None
+    errors: tuple[str | None, ...] | None = None
     fragment: str = "keep"
     wildcards: str = "refuse"
     strict: bool = False
@@ -61,6 +65,8 @@ class FitOptions:
             "duplicates": self.duplicates,
             "limits": self.limits,
             "relations": self.relations,
+            "weight": self.weight,
+            "errors": self.errors,
             "members": self.members,
             "minutes": self.minutes,
             "seed": self.seed,
@@ -88,7 +94,8 @@ class FitData:
         bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
             these are known, infinite where there is no bound; None if the table has no limits.
         weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
-        noise: Standard error of each value, in its unit, float64 [n, T]; None if it is not known.
+        noise: Standard error of each value, in its unit, float64 [n, T], 0 for a target without any; None if
+            there are no standard errors.
     """
 
     smiles: list[str]
@@ -185,7 +192,7 @@ class FitData:
         if self.bounds is not None:
             bounds = self._in_learned_unit(self.bounds)[..., index]
             bounds[0] = np.where(np.isnan(bounds[0]), -np.inf, bounds[0])
-        if self.noise is not None:
+        if self.noise is not None and self.noise[:, index].any():
             noise = self.noise[:, index]
             if self.logarithmic[index]:
                 noise = noise / (self._sizes(index) * np.log(10.0))

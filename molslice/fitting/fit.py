@@ -68,6 +68,8 @@ def fit(
     duplicates: Duplicates = "average",
     limits: Limits = "learn",
     relation: str | Sequence[str | None] | None = None,
+    weight: str | None = None,
+    error: str | Sequence[str | None] | None = None,
     fragment: str = "keep",
     wildcards: str = "refuse",
     strict: bool = False,
@@ -106,6 +108,10 @@ def fit(
             relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
         relation: The column of relations, or one for each target; None finds it if there is one target and
             one such column.
+        weight: A column of positive numbers: how much a row counts in the learners and their weights, but not
+            in errors that are reported, nor in fine-tuned networks. An empty cell counts as the median.
+        error: The column of standard errors in the unit of the target, or one for each target: noise of the
+            row in the Gaussian process, and a smaller weight in the other learners. As for `weight`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
@@ -134,7 +140,12 @@ def fit(
     path, folder = _as_table(data), Path(_as_path("out", out))
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
-    for name, value in {"split": split, "smiles_column": smiles_column, "delimiter": delimiter}.items():
+    for name, value in {
+        "split": split,
+        "smiles_column": smiles_column,
+        "delimiter": delimiter,
+        "weight": weight,
+    }.items():
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
@@ -150,6 +161,8 @@ def fit(
         duplicates=duplicates,
         limits=limits,
         relations=checked_columns("relation", relation, names),
+        weight=weight,
+        errors=checked_columns("error", error, names),
         fragment=fragment,
         wildcards=wildcards,
         strict=strict,

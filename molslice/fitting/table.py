@@ -19,6 +19,7 @@ from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.limits import LimitReader, describe_held_out
+from molslice.fitting.precision import PrecisionReader
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -69,12 +70,14 @@ def read_fit_data(
             findings += meanings
         side = SideColumns(table, names)
         limits = LimitReader(table, names, side, options)
-        extra = dict.fromkeys([*split_columns, *side.names, *limits.used])
+        precision = PrecisionReader(table, names, options)
+        extra = dict.fromkeys([*split_columns, *side.names, *limits.used, *precision.columns])
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             limits.add(chunk, written)
+            precision.add(chunk, written)
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
@@ -103,10 +106,12 @@ def read_fit_data(
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     data.bounds, data.losses = values.bounds, [*values.losses]
+    data.weights, data.noise, found = precision.values(data.known, target_kind)
+    data.findings += found
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
-    geometric = merge_duplicates(data, path, options.duplicates, by_column=bool(words))
+    geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=bool(words))
     if not words:
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
@@ -117,10 +122,19 @@ def read_fit_data(
     data.logarithmic = tuple(
         _is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
     )
-    data.targets = np.where(data.logarithmic, geometric, data.targets)
+    _use_geometric_means(data, geometric, geometric_noise)
+    return data
+
+
+def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:
+    """Replace logarithmic targets and their standard errors, float64 [n, T] each, and scale the weights."""
+    data.targets = np.where(data.logarithmic, means, data.targets)
+    if data.noise is not None:
+        data.noise = np.where(data.logarithmic, noise, data.noise)
+    if data.weights is not None:
+        data.weights = data.weights / data.weights[~data.test].mean()
     if data.bounds is not None:
         data.bounds = np.where(np.isfinite(data.targets), data.targets, data.bounds)
-    return data
 
 
 def _check_names(path: File, table: MoleculeTable, names: Sequence[str], split: str) -> None:

@@ -22,7 +22,7 @@ class Labels:
         bounds: Least and largest possible value, float64 [2, n], infinite where there is no bound and equal
             to `values` where these are known; None if there are no limits.
         weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
-        noise: Standard error of each value, positive, float64 [n]; None if it is not known.
+        noise: Standard error of each value, float64 [n]; None if it is not known.
         completed: For each of M models, `values` with the limits replaced by the expected value, given the
             rows that the model may see, float64 [M, n]; None if there are no limits. `GaussianProcess`
             computes them.
