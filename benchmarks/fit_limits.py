@@ -28,6 +28,7 @@ import numpy as np
 from fit_seeds import read_rows
 from record import make_parser, record, spread
 
+from molslice.fitting.data import Limits
 from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.tasks.metrics import mean_absolute_error
@@ -35,7 +36,8 @@ from molslice.tasks.metrics import mean_absolute_error
 SHARE = 0.3  # of the training rows
 LEVEL = 0.9
 SCHEMES = ("threshold", "random")
-WAYS = ("known", "learn", "drop", "exact")  # all values, and the choices of --limits
+CHOICES: tuple[Limits, ...] = ("learn", "drop", "exact")
+WAYS = ("known", *CHOICES)  # all values, and the choices of --limits
 
 
 def censor(values: np.ndarray, scheme: str, draw: np.random.Generator) -> list[str]:
@@ -46,7 +48,9 @@ def censor(values: np.ndarray, scheme: str, draw: np.random.Generator) -> list[s
     return [f">{bound!r}" if value > bound else repr(value) for value, bound in cells]
 
 
-def fit_once(smiles: list[str], cells: list[str], limits: str, seed: int, new: list[str]) -> dict[str, Any]:
+def fit_once(
+    smiles: list[str], cells: list[str], limits: Limits, seed: int, new: list[str]
+) -> dict[str, Any]:
     """Fit to a table, and return predictions of new molecules and the processor time of the fit."""
     with tempfile.TemporaryDirectory() as place:
         table, folder = Path(place, "known.csv"), Path(place, "model")
@@ -71,7 +75,7 @@ def measure(entry: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         exact = fit_once(smiles[known], [repr(v) for v in values[known].tolist()], "learn", seed, smiles[new])
         for scheme in SCHEMES:
             cells, fits = censor(values[known], scheme, draw), {"known": exact}
-            for way in WAYS[1:]:
+            for way in CHOICES:
                 fits[way] = fit_once(smiles[known], cells, way, seed, smiles[new])
             results[scheme].append({way: score(one, values[new]) for way, one in fits.items()})
             print(entry, scheme, seed, results[scheme][-1], flush=True)

@@ -77,7 +77,7 @@ class PrecisionReader:
         read = dict(zip(self.columns, np.concatenate(self._read).T, strict=True))
         weights, noise, findings = None, None, []
         if self._weight is not None:
-            weights, finding = _filled(read[self._weight], known.any(1), self._weight)
+            weights, finding = _filled(read[self._weight], np.asarray(known.any(1)), self._weight)
             findings.append(f"weights: column {self._weight!r}{finding}")
         if any(self._errors):
             if kind == "classification":

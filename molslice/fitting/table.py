@@ -129,7 +129,7 @@ def read_fit_data(
 def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:
     """Replace logarithmic targets and their standard errors, float64 [n, T] each, and scale the weights."""
     data.targets = np.where(data.logarithmic, means, data.targets)
-    if data.noise is not None:
+    if data.noise is not None and noise is not None:
         data.noise = np.where(data.logarithmic, noise, data.noise)
     if data.weights is not None:
         data.weights = data.weights / data.weights[~data.test].mean()
