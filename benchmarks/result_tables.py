@@ -534,6 +534,30 @@ def fit_seeds() -> str:
     )
 
 
+LIMITS_AS = {"known": "all values known", "learn": "limits", "drop": "dropped", "exact": "as exact values"}
+
+
+@block
+def fit_limits() -> str:
+    """Return what limits are worth to a fit, beside the same rows without values or with exact ones."""
+    columns = {
+        f"{label}, MAE": partial(lambda way, row: mean_and_sd(row["mae"][way], 3), way)
+        for way, label in LIMITS_AS.items()
+    }
+    return grid(
+        load("fit_limits")["rows"],
+        {
+            "set": lambda row: SEEDS_OF[row["set"]],
+            "limits above": lambda row: {"threshold": "one threshold", "random": "a bound of each row"}[
+                row["scheme"]
+            ],
+            **columns,
+            "additional error that remains": "{excess:.0%}",
+            "coverage of 90% intervals": "{coverage_of_90[learn]:.1%}",
+        },
+    )
+
+
 # Measured uncertainty
 
 SHIPPED = {"gap_xtb_100k": "`gap-xtb`, `data/gap_xtb_100k`", "gap_xtb": "`gap-xtb`, `data/gap_xtb`"}

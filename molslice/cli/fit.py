@@ -86,6 +86,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="average",
         help="how to treat several rows of one molecule (default: average)",
     )
+    parser.add_argument(
+        "--limits",
+        choices=("learn", "drop", "exact"),
+        default="learn",
+        help="values such as >10: learn limits, drop them, or learn exact values (default: learn)",
+    )
+    parser.add_argument(
+        "--relation",
+        action="append",
+        metavar="COLUMN",
+        help="column with > and <, once or for each target (default: detected)",
+    )
+    parser.add_argument("--weight", metavar="COLUMN", help="column of positive weights of the rows")
+    parser.add_argument(
+        "--error",
+        action="append",
+        metavar="COLUMN",
+        help="column of standard errors, in the unit of the target; once or for each target",
+    )
     add_fragment(parser, "keep")
     parser.add_argument(
         "--standardize",
@@ -172,6 +191,10 @@ def run(args: argparse.Namespace) -> int:
         by=args.by,
         groups=args.groups,
         duplicates=args.duplicates,
+        limits=args.limits,
+        relation=args.relation,
+        weight=args.weight,
+        error=args.error,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",
         standardize=args.standardize,

@@ -297,10 +297,11 @@ def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str
     """Return header and rows of the table of errors."""
     from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
-    rows = [
-        [target["name"], target["unit"] or "-", f"{target['count']:,}", format_metric(target["value"])]
-        for target in metrics
-    ]
+    rows = []
+    for target in metrics:
+        limits = f" ({target['limits']:,} limits)" if "limits" in target else ""
+        count = f"{target['count']:,}{limits}"
+        rows.append([target["name"], target["unit"] or "-", count, format_metric(target["value"])])
     return ["target", "unit", "rows", METRIC_LABELS[metrics[0]["metric"]]], rows
 
 

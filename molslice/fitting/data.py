@@ -8,11 +8,13 @@ import numpy as np
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
+from molslice.learners import Labels
 from molslice.tasks.targets import Kind
 
-__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Scale"]
+__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale"]
 
 Duplicates = Literal["average", "keep", "refuse"]
+Limits = Literal["learn", "drop", "exact"]
 Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 
@@ -23,6 +25,9 @@ class FitOptions:
 
     Attributes:
         written: How the numbers of the targets are written.
+        relations: The column of relations of each target, None for one without; None finds it.
+        weight: The column of weights; None without one.
+        errors: The column of standard errors of each target, None for one without.
     """
 
     smiles_column: str | None = None
@@ -35,6 +40,10 @@ class FitOptions:
     by: str | None = None
     groups: str | None = None
     duplicates: Duplicates = "average"
+    limits: Limits = "learn"
+    relations: tuple[str | None, ...] | None = None
+    weight: str | None = None
+    errors: tuple[str | None, ...] | None = None
     fragment: str = "keep"
     wildcards: str = "refuse"
     standardize: str = "no"
@@ -69,6 +78,10 @@ class FitOptions:
             **({} if self.by is None else {"by": self.by}),
             **({} if self.groups is None else {"groups": self.groups}),
             "duplicates": self.duplicates,
+            "limits": self.limits,
+            "relations": self.relations,
+            "weight": self.weight,
+            "errors": self.errors,
             "members": self.members,
             "minutes": self.minutes,
             "seed": self.seed,
@@ -84,7 +97,7 @@ class FitData:
     Attributes:
         smiles: SMILES of each row as in the table.
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
-        targets: float64 [n, T], NaN where missing.
+        targets: Exact values, float64 [n, T], NaN where missing or a limit.
         test: Whether a row is held out, bool [n].
         groups: Number of the group of each row, whose rows stay together, int [n]; empty if compounds or
             scaffolds stay together. While the table is read, the number of the word in the column of groups;
@@ -102,6 +115,11 @@ class FitData:
         replaced: Number of mixtures that were replaced by their largest molecule.
         standardize: What standard form the molecules have; `smiles` do not have it.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
+        bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
+            these are known, infinite where there is no bound; None if the table has no limits.
+        weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
+        noise: Standard error of each value, in its unit, float64 [n, T], 0 for a target without any; None if
+            there are no standard errors.
     """
 
     smiles: list[str]
@@ -121,6 +139,20 @@ class FitData:
     groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     grouped_by: str = ""
     dates: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    @property
+    def known(self) -> np.ndarray:
+        """Whether a target has a value or a limit, bool [n, T]."""
+        finite = np.isfinite(self.targets[None] if self.bounds is None else self.bounds)
+        return np.asarray(finite.any(0))
+
+    @property
+    def limited(self) -> np.ndarray:
+        """Whether only limits of a target are known, bool [n, T]."""
+        return np.asarray(self.known & np.isnan(self.targets))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -143,6 +175,9 @@ class FitData:
         self.test, self.groups, self.dates = (
             values[rows] if len(values) else values for values in (self.test, self.groups, self.dates)
         )
+        self.bounds = None if self.bounds is None else self.bounds[:, rows]
+        self.weights = None if self.weights is None else self.weights[rows]
+        self.noise = None if self.noise is None else self.noise[rows]
 
     def sort(self) -> np.ndarray:
         """Sort the rows by canonical SMILES, and rows of one molecule by split and targets.
@@ -150,7 +185,12 @@ class FitData:
         Returns:
             The place of each row before, int [n].
         """
-        values = np.where(np.isfinite(self.targets), self.targets, np.inf)
+        blocks = [self.targets, *([] if self.bounds is None else self.bounds)]
+        blocks += [
+            block.reshape(len(self.test), -1) for block in (self.weights, self.noise) if block is not None
+        ]
+        values = np.concatenate(blocks, axis=1)
+        values = np.where(np.isnan(values), np.inf, values)
         keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
@@ -164,8 +204,55 @@ class FitData:
     @property
     def learned(self) -> np.ndarray:
         """What the model learns: `targets` or their logarithms; NaN where a held-out row has no logarithm."""
-        learned = self.targets.copy()
+        return self._in_learned_unit(self.targets)
+
+    def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:
+        """Return values [..., T] with logarithms for logarithmic targets; NaN for one without a logarithm."""
+        learned = values.copy()
         for index in np.flatnonzero(self.logarithmic):
-            values = self.targets[:, index]
-            learned[:, index] = np.log10(values, where=values > 0, out=np.full(len(values), np.nan))
+            numbers = values[..., index]
+            learned[..., index] = np.log10(numbers, where=numbers > 0, out=np.full(numbers.shape, np.nan))
         return learned
+
+    def labels(self, index: int) -> Labels:
+        """Return what learners are fitted to, for all rows of a target.
+
+        A lower limit that has no logarithm is infinite. The standard error of a logarithm is the standard
+        error of the value, divided by the value and ln 10 (the delta method).
+        """
+        values, bounds, noise = self.learned[:, index], None, None
+        if self.bounds is not None:
+            bounds = self._in_learned_unit(self.bounds)[..., index]
+            bounds[0] = np.where(np.isnan(bounds[0]), -np.inf, bounds[0])
+        if self.noise is not None and self.noise[:, index].any():
+            noise = self.noise[:, index]
+            if self.logarithmic[index]:
+                noise = noise / (self._sizes(index) * np.log(10.0))
+        return Labels(values, bounds, self.weights, noise)
+
+    def _sizes(self, index: int) -> np.ndarray:
+        """Return the values of a target, and the finite bound of a limit, float64 [n]."""
+        values = self.targets[:, index]
+        if self.bounds is None:
+            return values
+        lower, upper = self.bounds[..., index]
+        return np.where(np.isfinite(values), values, np.where(np.isfinite(lower), lower, upper))
+
+    def nearest(self, predicted: np.ndarray, rows: np.ndarray, index: int) -> np.ndarray:
+        """Return measured values, or for limits the possible values that are nearest to predictions.
+
+        A limit that is met thus has no error, and the error of another one is the distance to the limit.
+
+        Args:
+            predicted: Predictions of the rows in the unit of the target, float64 [k].
+            rows: The rows, int [k] or bool [n].
+            index: Number of the target.
+
+        Returns:
+            float64 [k], NaN where missing.
+        """
+        values = self.targets[rows, index]
+        if self.bounds is None:
+            return values
+        limited = self.limited[rows, index]
+        return np.where(limited, np.clip(predicted, *self.bounds[:, rows, index]), values)

@@ -1,9 +1,12 @@
 """Rows of a fit with the same molecule: merge them to one row, keep them, or refuse them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData
+from molslice.fitting.limits import merged_bounds
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
@@ -12,8 +15,13 @@ __all__ = ["merge_duplicates"]
 SAME = 1e-9  # relative difference of values that count as equal
 
 
-def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_column: bool) -> np.ndarray:
+def merge_duplicates(
+    data: FitData, path: File, duplicates: Duplicates, *, by_column: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Replace the rows of each molecule by one row with their mean, unless duplicates are kept.
+
+    With standard errors, the mean has the smallest possible standard error. The weight of the row is the sum
+    of their weights.
 
     Args:
         data: The rows, which are changed.
@@ -23,6 +31,7 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
 
     Returns:
         The targets with the geometric mean instead, float64 [n, T]; the smallest value if it is not positive.
+        Their standard errors, float64 [n, T]; None without any.
 
     Raises:
         MolsliceError: There are duplicates, and they are refused.
@@ -46,7 +55,7 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
             data.findings.append(f"{overlap}; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
-        return data.targets
+        return data.targets, data.noise
     differing = [rows for rows in several if _differ(data.targets[rows])]
     count = (
         f"1 molecule has several rows, with {'different' if differing else 'equal'} values"
@@ -60,18 +69,86 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
-        return data.targets
+        return data.targets, data.noise
     verb = "they are averaged" if data.kind == "regression" else "conflicting labels count as missing"
     data.lose(f"{count}; {verb}")
     merged, geometric = data.targets.copy(), data.targets.copy()
+    noise = None if data.noise is None else data.noise.copy()
     for rows in several:
-        merged[rows[0]] = _merged(data.targets[rows], data.kind)
-        geometric[rows[0]] = _geometric_mean(data.targets[rows])
+        merged[rows[0]], geometric[rows[0]], errors = _merge_rows(data, rows)
+        if noise is not None:
+            noise[rows[0]] = errors
+    if data.bounds is not None:
+        _merge_limits(data, several, merged, geometric)
     data.targets = merged
     first_rows = np.array(sorted(rows[0] for rows in groups.values()))
-    kept = first_rows[np.isfinite(data.targets[first_rows]).any(1)]
+    kept = first_rows[data.known[first_rows].any(1)]
     data.keep(kept)
-    return geometric[kept]
+    return geometric[kept], None if noise is None else noise[kept]
+
+
+def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Merge values, and write the weight and the standard errors of the mean into the first row.
+
+    A value counts by its weight, divided by its squared standard error; in a geometric mean by the relative
+    one.
+
+    Returns:
+        Mean, geometric mean and its standard error, float64 [T] each.
+    """
+    values, first = data.targets[rows], rows[0]
+    shares = relative = (
+        None if data.weights is None else np.broadcast_to(data.weights[rows, None], values.shape)
+    )
+    errors = np.zeros(values.shape) if data.noise is None else data.noise[rows]
+    if data.noise is not None:
+        weights, known = (
+            np.ones(values.shape) if shares is None else shares,
+            np.where(errors > 0, errors, 1.0),
+        )
+        shares = weights / known**2
+        relative = weights * np.where(errors > 0, values / known, 1.0) ** 2
+        data.noise[first] = _merged_error(errors, shares, values)
+    if data.weights is not None:
+        data.weights[first] = data.weights[rows].sum()
+    geometric = _geometric_mean(values, relative)
+    error = np.zeros(values.shape[1])
+    if relative is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):  # logarithms are of positive values only
+            error = np.abs(geometric) * _merged_error(errors / np.abs(values), relative, values)
+        error = np.where(np.isfinite(geometric), error, np.fmin.reduce(errors))
+    return _merged(values, data.kind, shares), geometric, error
+
+
+def _merge_limits(
+    data: FitData, several: Sequence[Sequence[int]], merged: np.ndarray, geometric: np.ndarray
+) -> None:
+    """Merge the limits of each molecule into its first row; see `merged_bounds`.
+
+    Args:
+        data: The rows, whose bounds are changed.
+        several: The rows of each molecule with more than one.
+        merged: The merged targets, which are changed, float64 [n, T].
+        geometric: The same with geometric means.
+    """
+    assert data.bounds is not None
+    limited, exact, contradicting = data.limited, np.isfinite(data.targets), dict[str, str]()
+    both = sum(bool((limited[rows].any(0) & exact[rows].any(0)).any()) for rows in several)
+    for rows in several:
+        first = rows[0]
+        data.bounds[:, first], values, wrong = merged_bounds(data.bounds[:, rows], merged[first])
+        single = np.isnan(merged[first]) & np.isfinite(values)
+        merged[first], geometric[first] = values, np.where(single, values, geometric[first])
+        if wrong.any():
+            contradicting[data.smiles[first]] = data.names[int(wrong.argmax())]
+    if both:
+        data.findings.append(f"{both:,} molecules have exact values and limits; the exact values are learned")
+    if contradicting:
+        smiles, name = next(iter(contradicting.items()))
+        data.lose(
+            f"{len(contradicting):,} molecules have limits that contradict each other, which count as "
+            f"missing; the first: {smiles}, {name}"
+        )
 
 
 def _differ(values: np.ndarray) -> bool:
@@ -84,19 +161,42 @@ def _differ(values: np.ndarray) -> bool:
     return bool((high[measured] - low[measured] > SAME * largest).any())
 
 
-def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
-    """Return the mean of the known values of each target; NaN for classes that disagree."""
+def _merged(values: np.ndarray, kind: Kind, shares: np.ndarray | None = None) -> np.ndarray:
+    """Return the mean of the known values of each target; NaN for classes that disagree.
+
+    Args:
+        values: Values of k rows, float64 [k, T].
+        kind: Kind of the targets.
+        shares: Weights of the values, float64 [k, T]; None for equal ones, as for classes.
+    """
     known = np.isfinite(values)
     counts = known.sum(0)
     mean = np.where(known, values, 0.0).sum(0) / np.maximum(counts, 1)
+    if shares is not None and kind == "regression":
+        sums = np.where(known, shares, 0.0).sum(0)
+        mean = np.where(known, shares * values, 0.0).sum(0) / np.where(sums > 0, sums, 1.0)
     agreed = counts > 0
     if kind == "classification":
         agreed &= (mean == 0.0) | (mean == 1.0)
     return np.where(agreed, mean, np.nan)
 
 
-def _geometric_mean(values: np.ndarray) -> np.ndarray:
-    """Return the geometric mean of the known values of each target, or the smallest if it is not positive."""
+def _merged_error(errors: np.ndarray, shares: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the standard error of the mean with weights `shares` of independent values, float64 [T].
+
+    The arrays are float64 [k, T]. Without a known value, it is the smallest of the errors of the limits.
+    """
+    known = np.isfinite(values)
+    sums = np.where(known, shares, 0.0).sum(0)
+    error = np.sqrt(np.where(known, (shares * errors) ** 2, 0.0).sum(0)) / np.where(sums > 0, sums, 1.0)
+    return np.where(sums > 0, error, np.fmin.reduce(errors))
+
+
+def _geometric_mean(values: np.ndarray, shares: np.ndarray | None = None) -> np.ndarray:
+    """Return the geometric mean of the known values of each target, or the smallest if it is not positive.
+
+    See `_merged` for the arguments.
+    """
     smallest = np.fmin.reduce(values)
     logarithms = np.log(values, where=values > 0, out=np.full(values.shape, np.nan))
-    return np.where(smallest > 0, np.exp(_merged(logarithms, "regression")), smallest)
+    return np.where(smallest > 0, np.exp(_merged(logarithms, "regression", shares)), smallest)

@@ -29,12 +29,12 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Scale
+from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
-from molslice.fitting.table import checked_targets, read_fit_data
+from molslice.fitting.table import checked_columns, checked_targets, read_fit_data
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -68,6 +68,10 @@ def fit(
     by: str | None = None,
     groups: str | None = None,
     duplicates: Duplicates = "average",
+    limits: Limits = "learn",
+    relation: str | Sequence[str | None] | None = None,
+    weight: str | None = None,
+    error: str | Sequence[str | None] | None = None,
     fragment: str = "keep",
     wildcards: str = "refuse",
     standardize: str = "no",
@@ -110,6 +114,14 @@ def fit(
             out or all in one fold, like rows of one compound. A row with an empty cell is its own group.
         duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
             or `refuse`.
+        limits: What happens to limits such as `>10` in a cell of a target, or `10` with `>` in a column of
+            relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
+        relation: The column of relations, or one for each target; None finds it if there is one target and
+            one such column.
+        weight: A column of positive numbers: how much a row counts in the learners and their weights, but not
+            in errors that are reported, nor in fine-tuned networks. An empty cell counts as the median.
+        error: The column of standard errors in the unit of the target, or one for each target: noise of the
+            row in the Gaussian process, and a smaller weight in the other learners. As for `weight`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
@@ -147,6 +159,7 @@ def fit(
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
     texts = {"smiles_column": smiles_column, "delimiter": delimiter, "by": by, "groups": groups}
+    texts["weight"] = weight
     for name, value in {"split": split, **texts}.items():
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
@@ -163,6 +176,10 @@ def fit(
         by=by,
         groups=groups,
         duplicates=duplicates,
+        limits=limits,
+        relations=checked_columns("relation", relation, names),
+        weight=weight,
+        errors=checked_columns("error", error, names),
         fragment=fragment,
         wildcards=wildcards,
         standardize=standardize,
@@ -239,6 +256,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("kind", options.kind, (None, "regression", "classification")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
+        ("limits", options.limits, ("learn", "drop", "exact")),
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),
         ("quality", options.quality, tuple(QUALITIES)),

@@ -1,7 +1,7 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,19 +10,21 @@ import numpy as np
 from molslice.fitting.data import FitData
 from molslice.fitting.quality import Quality
 from molslice.folders.fitted import DISAGREEMENT, SIZE
-from molslice.learners import LEARNERS, Features, Learner
+from molslice.learners import LEARNERS, Features, Labels, Learner
 from molslice.learners.boosting import splittable_columns
 from molslice.learners.extra_trees import LARGEST
 from molslice.learners.fold_averages import average_unseen, by_member
+from molslice.learners.gaussian_process import GaussianProcess
 from molslice.learners.stacking import Stack
 from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings
 from molslice.uncertainty.difficulty import ErrorScale
 
-__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
+__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit", "completed_targets"]
 
 FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
+PROCESS = "gaussian_process"  # fitted first, whatever the time, where others need what it computes
 ALWAYS_FITTED = "extra_trees"  # without any time; boosting cannot divide fewer than 40 rows
 
 
@@ -31,7 +33,8 @@ class TargetFit:
     """What is fitted to one target.
 
     Attributes:
-        rows: The training rows with a value, int [n].
+        rows: The training rows with a value or a limit, int [n].
+        labels: What is learned of these rows.
         learners: The fitted learners by name.
         parts: Out-of-fold prediction of these rows by each learner, of values or logarithms, float64 [n].
         test_parts: Prediction of the m held-out rows by each learner, float64 [members, m].
@@ -42,11 +45,12 @@ class TargetFit:
         unseen: Out-of-fold prediction by the stack, float64 [n].
         scale: The expected error of a row, in the unit of the learners; None for classes. See
             `stack_learners`.
-        expected: The expected error of `rows` by the models that have not seen them, float64 [n]; None for
-            classes.
+        expected: The expected error of `rows` by the models that have not seen them, float64 [n], NaN for
+            limits that are met; None for classes.
     """
 
     rows: np.ndarray
+    labels: Labels
     learners: dict[str, Learner] = field(default_factory=dict)
     parts: dict[str, np.ndarray] = field(default_factory=dict)
     test_parts: dict[str, np.ndarray] = field(default_factory=dict)
@@ -63,25 +67,49 @@ class TargetFit:
         if held_out.shape[1]:
             self.test_parts[name] = held_out
 
-    def stack_learners(
-        self, values: np.ndarray, folds: np.ndarray, *, classes: bool, logarithmic: bool
-    ) -> None:
+    def stack_learners(self, folds: np.ndarray, *, classes: bool, logarithmic: bool) -> None:
         """Weigh the learners by their out-of-fold predictions, and fit the expected error of a number.
 
+        A limit that is met does not tell how large the error is, and is left out of the expected error.
+
         Args:
-            values: What is learned of `rows`, float64 [n]; see `FitData.learned`.
             folds: Fold of `rows` in the first assignment, int [n].
             classes: Whether the target is a class.
-            logarithmic: Whether `values` are common logarithms.
+            logarithmic: Whether `labels` are common logarithms.
         """
-        self.stack = Stack.fit(self.parts, values, classes=classes, logarithmic=logarithmic)
+        self.stack = Stack.fit(self.parts, self.labels, classes=classes, logarithmic=logarithmic)
         self.unseen = self.stack.combine(self.parts)
         if self.test_parts:
             self.held_out = {FIT_LABEL: self.stack.combine(self.test_parts).mean(0), **self.held_out}
         if not classes:
             indicators = {**self.indicators, DISAGREEMENT: self.stack.disagreement(self.parts)}
-            errors = np.abs(values - self.stack.mean(self.parts))
-            self.scale, self.expected = ErrorScale.fit(indicators, errors, folds)
+            predicted = self.stack.mean(self.parts)
+            errors = np.abs(self.labels.nearest(predicted) - predicted)
+            kept = ~self.labels.limited | (errors > 0)
+            indicators = {name: numbers[kept] for name, numbers in indicators.items()}
+            self.expected = np.full(len(errors), np.nan)
+            self.scale, self.expected[kept] = ErrorScale.fit(indicators, errors[kept], folds[kept])
+
+
+def completed_targets(fitted: Sequence[TargetFit], learned: np.ndarray, folds: int) -> np.ndarray:
+    """Return what the networks learn, which have no likelihood of limits.
+
+    Args:
+        fitted: The fits of the T targets.
+        learned: What is learned of n rows, float64 [n, T], NaN where missing or a limit.
+        folds: Number K of folds of the first assignment.
+
+    Returns:
+        `learned`, or, if there are limits, `learned` with the expected values of limits given the rows of the
+        other folds, for each fold, float64 [K, n, T].
+    """
+    if all(target_fit.labels.completed is None for target_fit in fitted):
+        return learned
+    targets = np.repeat(learned[None], folds, axis=0)
+    for index, target_fit in enumerate(fitted):
+        if (completed := target_fit.labels.completed) is not None:
+            targets[:, target_fit.rows, index] = completed[:folds]
+    return targets
 
 
 class LearnerFits:
@@ -92,7 +120,6 @@ class LearnerFits:
 
     Args:
         data: The rows.
-        learned: Their targets as the learners predict them, float64 [n, T]; see `FitData.learned`.
         features: Their features.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
@@ -108,7 +135,6 @@ class LearnerFits:
     def __init__(
         self,
         data: FitData,
-        learned: np.ndarray,
         features: Features,
         folds: np.ndarray,
         deadline: float,
@@ -116,7 +142,7 @@ class LearnerFits:
         quality: Quality,
         progress: Callable[[int, int], None],
     ) -> None:
-        self.data, self.learned, self.features, self.folds = data, learned, features, folds
+        self.data, self.features, self.folds = data, features, folds
         self.deadline, self.seed, self.quality, self.progress = deadline, seed, quality, progress
         self.left_out: list[str] = []
         self._done = -1
@@ -137,18 +163,25 @@ class LearnerFits:
         return fitted
 
     def _fit_learners(self, index: int) -> TargetFit:
-        values, classes = self.learned[:, index], self.data.kind == "classification"
-        rows = np.flatnonzero(~self.data.test & np.isfinite(values))
-        folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.data.test)
+        classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
+        rows = np.flatnonzero(~self.data.test & self.data.known[:, index])
+        folds, fitted = self.folds[:, rows], TargetFit(rows, self.data.labels(index)[rows])
         num_folds = int(folds.max()) + 1
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
-        for name in self.quality.learners:
-            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.data.names[index]}"):
+        names, first = self.quality.learners, ALWAYS_FITTED
+        if fitted.labels.needs_process:
+            names, first = sorted(names, key=lambda name: name != PROCESS), PROCESS
+        for name in names:
+            if name == first or self._has_time(f"{name} of {self.data.names[index]}"):
                 features = self.quality.features_of(name, self.features)
-                learner, unseen = LEARNERS.find(name).fit(
-                    features[rows], values[rows], folds, classes=classes, seed=self.seed
-                )
+                inputs = features[rows], fitted.labels, folds
+                if fitted.labels.needs_process:
+                    learner, unseen, fitted.labels = GaussianProcess.fit_and_complete(
+                        *inputs, classes=classes, seed=self.seed
+                    )
+                else:
+                    learner, unseen = LEARNERS.find(name).fit(*inputs, classes=classes, seed=self.seed)
                 fitted.learners[name] = learner
                 if learner.indicators and not classes:
                     indicators = learner.predict_with_indicators(features[rows])[1]
@@ -164,9 +197,9 @@ class LearnerFits:
         classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
         for name, train in BASELINES.items():
             if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
-                predicted = train(
-                    self.features, fitted.rows, test, self.learned[:, index], classes, self.seed
-                )
+                values = self.data.learned[:, index]
+                rows = fitted.rows[np.isfinite(values[fitted.rows])]  # they learn exact values only
+                predicted = train(self.features, rows, test, values, classes, self.seed)
                 fitted.held_out[name] = 10.0**predicted if self.data.logarithmic[index] else predicted
             self._step()
 

@@ -79,7 +79,8 @@ def fine_tune(
     Args:
         encoder: Run folder or name of the trained encoder.
         smiles: SMILES of n rows.
-        targets: float64 [n, T], NaN where missing.
+        targets: float64 [n, T], NaN where missing, or other ones for the network of each of K folds, float64
+            [K, n, T].
         info: The description of the targets.
         folds: Fold of each row, int [n]; -1 for held-out rows.
         folder: Folder of the fitted model, in which the networks are written. It also has the temporary
@@ -98,14 +99,17 @@ def fine_tune(
         MolsliceError: The encoder does not fit, or a loss or a prediction is not finite.
     """
     num_folds, held = int(folds.max()) + 1, np.flatnonzero(folds < 0)
-    unseen = np.full(targets.shape, np.nan)
-    held_out = np.empty((num_folds, len(held), targets.shape[1]))
+    unseen = np.full(targets.shape[-2:], np.nan)
+    held_out = np.empty((num_folds, len(held), targets.shape[-1]))
     generators = torch.random.fork_rng([0] if device == "cuda" else [])
     with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
         runs = _Runs(Path(scratch), encoder, info, device)
-        runs.write_table(smiles, targets, folds)
+        if targets.ndim == 2:
+            runs.write_table(smiles, targets, folds)
         progress(0, num_folds)
         for fold in range(num_folds):
+            if targets.ndim == 3:
+                runs.write_table(smiles, targets[fold], folds)
             network = runs.train(fold, epochs, seed, network_folder(folder, fold))
             rows_of_fold = np.flatnonzero(folds == fold)
             rows = np.concatenate([rows_of_fold, held])

@@ -68,20 +68,23 @@ def summarize(
             example["where"] = _without_folders(example["where"], path, files)
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
         fit, predicted = model.fitted[index], measured.fitted[index].held_out
-        truth = data.targets[data.test, index]
-        unseen = Measured.of(data.kind, fit.unseen, data.targets[fit.rows, index], groups[fit.rows])
+        known, limited = data.known[data.test, index], data.limited[:, index]
+        truth = data.nearest(fit.unseen, fit.rows, index)
+        unseen = Measured.of(data.kind, fit.unseen, truth, groups[fit.rows])
         held_out = {
-            label: Measured.of(data.kind, values, truth, groups[data.test])
+            label: Measured.of(data.kind, values, data.nearest(values, data.test, index), groups[data.test])
             for label, values in predicted.items()
         }
         if data.logarithmic[index]:
-            findings += _describe_factors(name, fit, data.targets[fit.rows, index], predicted, truth)
+            findings += _describe_factors(data, fit, predicted, index)
+        limits = {"train_limits": int(limited[fit.rows].sum()), "test_limits": int(limited[data.test].sum())}
         results.append(
             {
                 "target": name,
                 "unit": unit,
                 "train_rows": len(fit.rows),
-                "test_rows": int(np.isfinite(truth).sum()),
+                "test_rows": int(known.sum()),
+                **({} if data.bounds is None else limits),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **measure_errors(unseen, num_folds, held_out),
             }
@@ -128,10 +131,11 @@ def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
 
 
 def _describe_factors(
-    name: str, fit: TargetFit, values: np.ndarray, held_out: Mapping[str, np.ndarray], truth: np.ndarray
+    data: FitData, fit: TargetFit, held_out: Mapping[str, np.ndarray], index: int
 ) -> list[str]:
     """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
-    factor = median_factor(fit.unseen, values)
+    name, truth = data.names[index], data.targets[data.test, index]
+    factor = median_factor(fit.unseen, data.targets[fit.rows, index])
     lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
     if held_out and np.any(truth > 0):
         factors = {label: median_factor(predicted, truth) for label, predicted in held_out.items()}
@@ -189,13 +193,16 @@ def _calibrate(data: FitData, model: Stacks, places: np.ndarray) -> Calibration:
     num_folds = int(folds.max()) + 1
     for index, (name, fit) in enumerate(zip(data.names, model.fitted, strict=True)):
         order = np.argsort(places[fit.rows])
-        rows = fit.rows[order]
+        rows, predicted = fit.rows[order], fit.unseen[order]
+        nearest = data.nearest(predicted, rows, index)
+        # a limit that is met does not tell how large the error is
+        truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
         held_out.append(
             HeldOut.of_rows(
                 name,
                 data.kind,
-                data.targets[rows, index],
-                fit.unseen[order],
+                truth,
+                predicted,
                 member_numbers(folds[:, rows], num_folds),
                 scale=None if fit.expected is None else fit.expected[order],
                 logarithmic=data.logarithmic[index],
@@ -209,6 +216,9 @@ def _rows_table(
 ) -> str:
     """Write SMILES, split, fold, targets and predictions of some rows as CSV.
 
+    If there are limits, each target has a column of them, after the predictions; a limit has no value in the
+    column of the target.
+
     Args:
         data: All n rows.
         splits: Split of each row, text [n].
@@ -218,10 +228,24 @@ def _rows_table(
     """
     columns = row_columns(data.names)
     header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
+    for name in limits:
+        header.append(name + "_" * (name in header))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     for row in rows:
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predictions[row])]
+        if data.bounds is not None:
+            cells += [
+                _limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""
+                for index in range(len(columns))
+            ]
         writer.writerow([data.smiles[row], splits[row], folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()
+
+
+def _limit_text(lower: float, upper: float) -> str:
+    """Write a limit as in a table: `>10`, `<0.1`, or `>1 <5` for both."""
+    sides = ((">", float(lower)), ("<", float(upper)))
+    return " ".join(f"{relation}{bound!r}" for relation, bound in sides if np.isfinite(bound))

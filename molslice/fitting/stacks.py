@@ -12,7 +12,7 @@ import numpy as np
 from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerFits, TargetFit
+from molslice.fitting.learner_fits import LearnerFits, TargetFit, completed_targets
 from molslice.fitting.networks import affordable_epochs, fine_tune
 from molslice.fitting.quality import QUALITIES
 from molslice.folders.fitted import FINE_TUNED
@@ -102,7 +102,7 @@ def fit_stacks(
     folds = folds[: 1 if only_measures else quality.assignments]
     stage = " (measuring)" if only_measures else ""
     with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
-        work = LearnerFits(rows, learned, features, folds, deadline, options.seed, quality, fits.move)
+        work = LearnerFits(rows, features, folds, deadline, options.seed, quality, fits.move)
         fitted = work.fit_targets()
     left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
     if encoder is not None and quality.fine_tunes and tries_networks:
@@ -110,13 +110,13 @@ def fit_stacks(
         if not epochs:
             left_out.append("fine-tuned networks")
     if encoder is not None and epochs:
-        probe = _Probe(fitted, learned, classes)
+        probe = _Probe(fitted, classes)
         kept = tempfile.TemporaryDirectory(dir=folder) if only_measures else nullcontext(folder)
         with Progress(f"networks{stage}", unit="folds", shown=shown) as tuned, kept as place:
             networks = fine_tune(
                 encoder.model,
                 rows.molecules.canonical,
-                learned,
+                completed_targets(fitted, learned, options.members),
                 targets,
                 folds[0],
                 Path(place),
@@ -134,7 +134,6 @@ def fit_stacks(
                 target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
     for index, target_fit in enumerate(fitted):
         target_fit.stack_learners(
-            learned[target_fit.rows, index],
             folds[0, target_fit.rows],
             classes=classes,
             logarithmic=rows.logarithmic[index],
@@ -147,25 +146,23 @@ class _Probe:
 
     Args:
         fitted: The fitted learners of each target.
-        learned: What they have learned, float64 [n, T].
         classes: Whether the targets are classes.
 
     Attributes:
         weight: Largest weight of the network among the targets.
     """
 
-    def __init__(self, fitted: Sequence[TargetFit], learned: np.ndarray, classes: bool) -> None:
-        self.fitted, self.learned, self.classes, self.weight = fitted, learned, classes, 0.0
+    def __init__(self, fitted: Sequence[TargetFit], classes: bool) -> None:
+        self.fitted, self.classes, self.weight = fitted, classes, 0.0
 
     def pays(self, rows: np.ndarray, unseen: np.ndarray) -> bool:
         """Return whether a stack on these rows gives the network a weight; see `fine_tune`."""
         for index, target_fit in enumerate(self.fitted):
             places = np.flatnonzero(np.isin(target_fit.rows, rows))
-            chosen = target_fit.rows[places]
-            values = self.learned[chosen, index]
-            if len(values) < MIN_PROBED_ROWS or (self.classes and np.ptp(values) == 0):
+            labels = target_fit.labels[places]
+            if len(labels) < MIN_PROBED_ROWS or (self.classes and np.ptp(labels.values) == 0):
                 return True
             parts = {name: part[places] for name, part in target_fit.parts.items()}
-            parts[FINE_TUNED] = unseen[np.searchsorted(rows, chosen), index]
-            self.weight = max(self.weight, Stack.fit(parts, values, classes=self.classes).weights[-1])
+            parts[FINE_TUNED] = unseen[np.searchsorted(rows, target_fit.rows[places]), index]
+            self.weight = max(self.weight, Stack.fit(parts, labels, classes=self.classes).weights[-1])
         return self.weight >= MIN_WEIGHT

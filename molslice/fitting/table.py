@@ -13,17 +13,19 @@ from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes, open_molecules
-from molslice.data.target_values import check_outliers, find_kind, is_log_normal
+from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
+from molslice.fitting.limits import LimitReader, describe_held_out
+from molslice.fitting.precision import PrecisionReader
 from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
+__all__ = ["MIN_ROWS", "checked_columns", "checked_targets", "read_fit_data"]
 
 CHUNK_ROWS = 10_000
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -56,18 +58,10 @@ def read_fit_data(
     names, kind, split = checked_targets(target_columns), options.kind, options.split
     smiles: list[str] = []
     cells: dict[str, list[str]] = {use: [] for use in options.side_columns}
-    numbers: list[np.ndarray] = []
     places: list[str] = []
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
-        if column in names:
-            raise MolsliceError(
-                f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
-                "SMILES with --smiles-column"
-            )
-        known = [tables.trimmed(name) for name in table.names]
-        if split not in SPLITS and tables.trimmed(split) not in known:
-            raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
+        _check_names(path, table, names, split)
         _check_side_columns(table, names, options)
         check_decimal_mark(table, names, options.written.decimal)
         written = options.written
@@ -75,25 +69,28 @@ def read_fit_data(
             written, meanings = find_classes(table, names, written)
             findings += meanings
         side = SideColumns(table, names)
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *options.side_columns.values(), *side.names]):
+        limits = LimitReader(table, names, side, options)
+        precision = PrecisionReader(table, names, options)
+        extra = dict.fromkeys([*options.side_columns.values(), *side.names, *limits.used, *precision.columns])
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
             for use, name in options.side_columns.items():
                 cells[use] += chunk[name]
-            read = tables.labels if kind == "classification" else tables.numbers
-            columns = [read(chunk[name], name, chunk.where, written) for name in names]
-            numbers.append(np.stack(columns, axis=1))
+            limits.add(chunk, written)
+            precision.add(chunk, written)
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
-    targets = np.concatenate(numbers).astype(np.float64)
-    target_kind, doubts = (kind, []) if kind else find_kind(targets, names)
+    values = limits.targets()
+    targets, target_kind = values.exact, values.kind
     notices = [
-        *side.notices(),
+        *side.notices(limits.used),
         *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
-        *doubts,
+        *values.doubts,
     ]
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
+    findings += values.findings
     for notice in notices:
         logger.warning("%s", notice)
     chosen, replaced = _choose_molecules(smiles, options, findings, workers)
@@ -101,24 +98,51 @@ def read_fit_data(
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     data.standardize = options.standardize
+    data.bounds, data.losses = values.bounds, [*values.losses]
+    data.weights, data.noise, precision_findings = precision.values(data.known, target_kind)
+    data.findings += precision_findings
     dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
     join_groups(data, options, path)
     if dates is not None:
         data.test = hold_out_latest(data, path, options.by or "", dates.text)
     is_divided = dates is not None or "split" in cells
-    geometric = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
+    geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
     if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
     describe_forms(data)
+    data.findings += describe_held_out(data)
     _check_targets(data, path)
     data.logarithmic = tuple(
         _is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
     )
-    data.targets = np.where(data.logarithmic, geometric, data.targets)
+    _use_geometric_means(data, geometric, geometric_noise)
     return data
+
+
+def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:
+    """Replace logarithmic targets and their standard errors, float64 [n, T] each, and scale the weights."""
+    data.targets = np.where(data.logarithmic, means, data.targets)
+    if data.noise is not None and noise is not None:
+        data.noise = np.where(data.logarithmic, noise, data.noise)
+    if data.weights is not None:
+        data.weights = data.weights / data.weights[~data.test].mean()
+    if data.bounds is not None:
+        data.bounds = np.where(np.isfinite(data.targets), data.targets, data.bounds)
+
+
+def _check_names(path: File, table: MoleculeTable, names: Sequence[str], split: str) -> None:
+    """Refuse targets that are the column of SMILES, and a split that is no column."""
+    if (column := table.smiles_column) in names:
+        raise MolsliceError(
+            f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
+            "SMILES with --smiles-column"
+        )
+    known = [tables.trimmed(name) for name in table.names]
+    if split not in SPLITS and tables.trimmed(split) not in known:
+        raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
 
 
 def _choose_molecules(
@@ -183,6 +207,26 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def checked_columns(
+    option: str, columns: str | Sequence[str | None] | None, names: Sequence[str]
+) -> tuple[str | None, ...] | None:
+    """Return the column beside each target that an option names; None if it is not given.
+
+    Raises:
+        MolsliceError: It is not one column, or one for each target.
+    """
+    if columns is None:
+        return None
+    given = (columns,) * len(names) if isinstance(columns, str) else tuple(columns)
+    if len(given) == 1:
+        given *= len(names)
+    if len(given) != len(names) or not all(column is None or isinstance(column, str) for column in given):
+        raise MolsliceError(
+            f"{option} must be one column, or one for each target ({len(names)}), got {columns!r}"
+        )
+    return given
+
+
 def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:
     """Leave out the rows whose SMILES cannot be read; with `strict`, refuse the first one."""
     for place, smiles, reason in zip(places, data.smiles, data.molecules.errors, strict=True):
@@ -198,7 +242,7 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
         data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")
-    known = np.any(np.isfinite(data.targets), axis=1)
+    known = np.any(data.known, axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
         data.lose(f"{_rows(unlabeled)} left out: no value of any target")
@@ -222,10 +266,12 @@ def _check_targets(data: FitData, path: File) -> None:
         values = data.targets[~data.test, index]
         known = values[np.isfinite(values)]
         where = f"{path}, column {name!r}"
+        limits = int(data.limited[~data.test, index].sum())
         if len(known) < MIN_ROWS:
+            beside = f" and {limits:,} with a limit" if limits else ""
             raise MolsliceError(
-                f"{where}: {_rows(len(known), 'training row')} with a value; a fit needs at least "
-                f"{MIN_ROWS}{because}"
+                f"{where}: {_rows(len(known), 'training row')} with a value{beside}; a fit needs at least "
+                f"{MIN_ROWS}{' exact values' if limits else ''}{because}"
             )
         if data.kind == "classification":
             if odd := [value for value in known if value not in (0.0, 1.0)]:
@@ -246,7 +292,7 @@ def _check_targets(data: FitData, path: File) -> None:
             data.findings.append(
                 f"{name}: all {len(held)} held-out rows are of class {held[0]:.0f}; no ROC-AUC is defined"
             )
-        missing = len(values) - len(known)
+        missing = len(values) - len(known) - limits
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
 
@@ -278,6 +324,8 @@ def _is_logarithmic(
         return False
     name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
+        if data.bounds is not None and data.kind == "regression":  # an upper limit must be positive too
+            values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
         where = f"{path}, column {name!r}"
         if data.kind == "classification":
             raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
@@ -290,7 +338,8 @@ def _is_logarithmic(
         data.findings.append(f"{name}: learned as its logarithm")
         return True
     known = values[np.isfinite(values)]
-    if not is_log_normal(known):
+    upper = np.array([]) if data.bounds is None else data.bounds[1, ~data.test, index]
+    if (upper <= 0).any() or not is_log_normal(known):
         return False
     span = f"from {known.min():.4g} to {known.max():.4g}"
     data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
-HELD_OUT = "held_out.csv"  # rows like those of `ROWS`
+HELD_OUT = "held_out.csv"  # with the columns of `ROWS`
 ENCODER = "encoder"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like `ENCODER` for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from molslice.learners.features import Features
+from molslice.learners.labels import Labels
 
 __all__ = ["Learner"]
 
@@ -26,13 +27,14 @@ class Learner(ABC):
     @classmethod
     @abstractmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold of each assignment.
 
         Args:
             features: Features of n training rows.
-            values: Target, float64 [n], without missing values; 0 and 1 for classes.
+            labels: Labels of the rows. A learner without a likelihood of limits is fitted to
+                `Labels.of_model`.
             folds: Fold of each row in each of A assignments, from 0 without gaps, int [A, n]; int [n] for one
                 assignment.
             classes: Whether the target is a class. The prediction is then a score that grows with the

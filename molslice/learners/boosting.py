@@ -9,6 +9,7 @@ import numpy as np
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
 from molslice.learners.fold_averages import left_out
+from molslice.learners.labels import Labels
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
@@ -27,7 +28,7 @@ class Boosting(TreeLearner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold; see `Learner.fit`. Scores of classes are log-odds."""
         matrix = cls.matrix_of(features)
@@ -35,15 +36,18 @@ class Boosting(TreeLearner):
         chosen = matrix[:, columns]
 
         def fit_model(number: int, used: np.ndarray) -> tuple[Any, tuple[float, float]]:
-            learned, *unit = (values[used], 0.0, 1.0) if classes else standardize(values[used])
-            return _fit_one(chosen[used], learned, classes, seed + number), (unit[0], unit[1])
+            values, weights = labels.of_model(number, used)
+            learned, *unit = (values, 0.0, 1.0) if classes else standardize(values)
+            return _fit_one(chosen[used], learned, weights, classes, seed + number), (unit[0], unit[1])
 
         with hidden_warnings(), ThreadPoolExecutor(count_cores()) as threads:
             models, units = zip(*threads.map(fit_model, itertools.count(), ~left_out(folds)), strict=True)
         return cls.of_training(Trees.of_boosting(models, columns, units), matrix, folds)
 
 
-def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -> Any:  # noqa: ANN401
+def _fit_one(
+    matrix: np.ndarray, values: np.ndarray, weights: np.ndarray | None, classes: bool, seed: int
+) -> Any:  # noqa: ANN401
     """Fit one model with one thread: folds run side by side, and small tables gain nothing from more."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
@@ -51,7 +55,7 @@ def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -
     model: Any = (HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor)()
     model.set_params(early_stopping=False, min_samples_leaf=MIN_LEAF_ROWS, random_state=seed)
     with threadpool_limits(1, user_api="openmp"):  # of this thread only
-        return model.fit(_defined(matrix), values)
+        return model.fit(_defined(matrix), values, sample_weight=weights)
 
 
 def splittable_columns(matrix: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from molslice.files.processes import count_cores
 from molslice.learners.features import Features
 from molslice.learners.fold_averages import left_out
+from molslice.learners.labels import Labels
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
@@ -15,6 +16,7 @@ __all__ = ["ExtraTrees"]
 NUM_TREES = 250  # of all models together
 MIN_LEAF_ROWS = {"regression": 1, "classification": 3}
 ROWS_PER_LEAF_ROW = 2_000  # a leaf has one more row for as many training rows, which bounds the nodes
+LEAST_WEIGHT = 0.5  # of a leaf, in mean weights of a row; a leaf of one row would ignore its weight
 SHARE_OF_COLUMNS = 0.2  # candidates of a split in a regression; the square root of all for classes
 LARGEST = 1e30  # fits float32
 
@@ -32,7 +34,7 @@ class ExtraTrees(TreeLearner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one forest for each fold; see `Learner.fit`."""
         from sklearn.ensemble import ExtraTreesRegressor
@@ -47,18 +49,19 @@ class ExtraTrees(TreeLearner):
         smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]
         models, units = [], []
         for number, used in enumerate(~masks):
+            values, weights = labels.of_model(number, used)
             # for the targets 0 and 1, the squared error of a regression chooses the splits of the Gini index
             model = ExtraTreesRegressor(
                 n_estimators=max(1, NUM_TREES // len(masks)),
                 max_features=share,
-                min_samples_leaf=smallest + len(values) // ROWS_PER_LEAF_ROW,
+                min_samples_leaf=smallest + len(labels) // ROWS_PER_LEAF_ROW,
+                min_weight_fraction_leaf=0.0 if weights is None else LEAST_WEIGHT / len(values),
                 n_jobs=count_cores(),
                 random_state=seed + number,
             )
-            learned = values[used]
-            learned, offset, scale = (learned, 0.0, 1.0) if classes else standardize(learned)
+            learned, offset, scale = (values, 0.0, 1.0) if classes else standardize(values)
             with hidden_warnings():
-                models.append(model.fit(chosen[used], learned))
+                models.append(model.fit(chosen[used], learned, sample_weight=weights))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 

@@ -1,6 +1,7 @@
 """A Gaussian process on similarities of descriptors, fingerprint counts and embeddings."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -9,13 +10,15 @@ from molslice.learners.base import Learner
 from molslice.learners.features import Features, NormalScores
 from molslice.learners.fold_averages import average_unseen, left_out
 from molslice.learners.kernels import (
-    fit_weights,
+    fit_labels,
+    measure,
     min_max_kernel,
+    predictive_spread,
     rational_quadratic_kernel,
     solve,
     squared_distances,
 )
-from molslice.learners.standard import standardize
+from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
 __all__ = ["GaussianProcess"]
@@ -55,7 +58,8 @@ class GaussianProcess(Learner):
 
     The kernels are the MinMax kernel of fingerprint counts, and, for the normal scores of the descriptors and
     of the embedding each, rational quadratic kernels of three scales and a linear one. The weights and the
-    noise maximize the evidence of at most 1,000 training rows of the model. Classes are regressed as 0 and 1;
+    noise maximize the evidence of at most 1,000 training rows of the model. The likelihood of a limit is the
+    probability of the values beyond it; see `molslice.learners.truncated`. Classes are regressed as 0 and 1;
     the calibration of their scores makes up for a pool with a larger share of the rarer class.
 
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
@@ -87,35 +91,51 @@ class GaussianProcess(Learner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each model; see `Learner.fit`."""
+        learner, unseen, _ = cls.fit_and_complete(features, labels, folds, classes=classes, seed=seed)
+        return learner, unseen
+
+    @classmethod
+    def fit_and_complete(
+        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
+    ) -> tuple[Self, np.ndarray, Labels]:
+        """Fit one process for each model, and complete the labels for other learners.
+
+        Returns:
+            The result of `fit`, and the labels with `completed` and `spreads`, if there are limits or
+            standard errors.
+        """
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
         everything = _rounded(_scored(features, scores))
         scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
-        pool = draw_pool(values, draw, classes=classes)
-        rows, values, held_out = everything[pool], values[pool], masks[:, pool]
+        pool = draw_pool(labels.values, draw, classes=classes)
+        rows, of_pool, held_out = everything[pool], labels[pool], masks[:, pool]
         kernels = np.empty((1 + len(scores) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
-        all_weights, all_solved = np.zeros((len(kernels), len(masks))), np.zeros((len(values), len(masks)))
+        all_weights, all_solved = np.zeros((len(kernels), len(masks))), np.zeros((len(pool), len(masks)))
         offsets, predicted = np.zeros(len(masks)), np.zeros(masks.shape)
+        expected, spreads = np.full(masks.shape, np.nan), np.ones(len(masks))
         for number, held in enumerate(map(np.flatnonzero, held_out)):
             used = draw.permutation(np.flatnonzero(~held_out[number]))[:MAX_ROWS]
-            standardized, offsets[number], spread = standardize(values[used])
-            weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
+            learned, offsets[number], spread = of_pool[used].standardized()
+            few = rows[used[: EVIDENCE_ROWS[-1]]]
             exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
-            for size in EVIDENCE_ROWS:
-                block = np.ascontiguousarray(exact[:, :size, :size])
-                weights = fit_weights(block, standardized[: block.shape[1]], start=weights)
-            assert weights is not None
+            weights = fit_labels(exact, learned, EVIDENCE_ROWS)
             covariance = np.zeros((len(used), len(used)))
             for weight, kernel in zip(weights, kernels, strict=False):
                 covariance += weight * kernel[used[:, None], used]
-            solved = solve(covariance, weights[-1], standardized) * spread
+            measured, completed = measure(learned, weights[-1], covariance)
+            noise = measured.shares * weights[-1] + measured.extra
+            if labels.needs_process:
+                expected[number, pool[used]] = completed * spread + offsets[number]
+                spreads[number] = spread * predictive_spread(exact, weights, learned)
+            solved = solve(covariance, noise, measured.values) * spread
             all_weights[:, number], all_solved[used, number] = weights[:-1], solved
             predicted[number, pool[held]] = offsets[number]
             for kernel, weight in zip(kernels, weights[:-1], strict=True):
@@ -123,7 +143,10 @@ class GaussianProcess(Learner):
         learner = cls(rows, scores, scales, all_weights, all_solved, offsets)
         others = np.setdiff1d(np.arange(masks.shape[1]), pool)
         predicted[:, others] = learner._predict_scored(everything[others])
-        return learner, average_unseen(predicted, folds)
+        unseen = average_unseen(predicted, folds)
+        if not labels.needs_process:
+            return learner, unseen, labels
+        return learner, unseen, _completed(labels, expected, spreads, learner._predict_scored(everything))
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with each process; see `Learner.predict`."""
@@ -244,6 +267,23 @@ def _read_weights(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndar
     solved = np.take_along_axis(products, largest[None, None], axis=0)[0]
     squares = (solved**2).sum(0)
     return (products * solved).sum(1) / np.where(squares > 0.0, squares, 1.0), solved
+
+
+def _completed(labels: Labels, expected: np.ndarray, spreads: np.ndarray, predicted: np.ndarray) -> Labels:
+    """Add `completed` and `spreads` to labels.
+
+    Args:
+        labels: The labels of n rows.
+        expected: Expected value of the rows of each process, float64 [models, n]; NaN for others, which are
+            completed by their predictions.
+        spreads: See `Labels`.
+        predicted: Prediction of each row by each process, float64 [models, n].
+    """
+    if labels.bounds is None:
+        return replace(labels, spreads=spreads)
+    others = np.stack([labels.expected(*row) for row in zip(predicted, spreads, strict=True)])
+    completed = np.where(np.isnan(expected) | ~labels.limited, others, expected)
+    return replace(labels, completed=completed, spreads=spreads)
 
 
 def stored_bytes(features: Features, rows: int) -> int:

@@ -1,13 +1,23 @@
 """Similarities of molecules, and the evidence of a Gaussian process over their weighted sum."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from molslice.learners.labels import Labels
+from molslice.learners.truncated import limit_sites
+
 __all__ = [
+    "Measurements",
+    "fit_labels",
     "fit_weights",
+    "measure",
     "min_max_kernel",
     "negative_evidence",
+    "predictive_spread",
     "rational_quadratic_kernel",
     "solve",
     "squared_distances",
@@ -15,6 +25,7 @@ __all__ = [
 
 MOST_COUNTS = 15  # larger counts of one fragment are alike
 PRIOR = 0.05  # of the squared logarithms of the weights
+LOG_NOISE = -2.0  # at the start
 JITTER = 1e-4  # of the variance of the target; also keeps the matrix positive definite
 MAX_EVALUATIONS, LATER_EVALUATIONS = 60, 20  # of the evidence, from the first weights and from given ones
 
@@ -58,15 +69,134 @@ def rational_quadratic_kernel(distances: np.ndarray, scale: float) -> np.ndarray
     return 1.0 / (1.0 + distances / (2.0 * scale))
 
 
-def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Values of a Gaussian process, each with normal noise.
+
+    The variance of the noise is `shares` times the noise of the process, plus `extra`.
+
+    Attributes:
+        values: Standardized values, float64 [n].
+        shares: float64 [n]; 1 for a usual measurement.
+        extra: float64 [n].
+    """
+
+    values: np.ndarray
+    shares: np.ndarray | float = 1.0
+    extra: np.ndarray | float = 0.0
+
+
+def measure(
+    labels: Labels, noise: float, covariance: np.ndarray | None = None
+) -> tuple[Measurements, np.ndarray]:
+    """Describe labels as measurements with normal noise.
+
+    The noise of a row of weight w is divided by w, and its squared standard error is added. A limit is
+    approximated; see `limit_sites`. Other rows are conditioned on first.
+
+    Args:
+        labels: Standardized labels of n rows.
+        noise: Variance of the noise of the process.
+        covariance: Covariance of the rows, float64 [n, n]; None for independent rows of variance 1.
+
+    Returns:
+        The measurements, and the labels with limits replaced by their expected values, float64 [n].
+
+    Source: Rasmussen and Williams 2006, eq. 2.23 and 2.24 (conditioning).
+    """
+    if labels.is_plain:
+        return Measurements(labels.values), labels.values
+    shares = np.ones(len(labels)) if labels.weights is None else 1.0 / labels.weights
+    extra = np.zeros(len(labels)) if labels.noise is None else labels.noise**2
+    values = labels.values.copy()
+    expected = values.copy()
+    if labels.bounds is None or not labels.limited.any():
+        return Measurements(values, shares, extra), expected
+    limited, known = np.flatnonzero(labels.limited), np.flatnonzero(~labels.limited)
+    bounds, variance = labels.bounds[:, limited], noise * shares + extra + JITTER
+    if covariance is None:
+        prior, mean = np.eye(len(limited)), np.zeros(len(limited))
+    else:
+        exact = covariance[np.ix_(known, known)]
+        factor = _factorize(exact, variance[known] - JITTER)
+        across = torch.from_numpy(covariance[np.ix_(known, limited)])
+        halves = torch.linalg.solve_triangular(factor, across, upper=False)
+        target = torch.from_numpy(values[known])[:, None]
+        mean = (halves.T @ torch.linalg.solve_triangular(factor, target, upper=False))[:, 0].numpy()
+        prior = covariance[np.ix_(limited, limited)] - (halves.T @ halves).numpy()
+    values[limited], site_variances, expected[limited] = limit_sites(prior, mean, variance[limited], bounds)
+    shares[limited], extra[limited] = 0.0, np.maximum(site_variances - JITTER, 0.0)
+    return Measurements(values, shares, extra), expected
+
+
+def fit_labels(kernels: np.ndarray, labels: Labels, sizes: Sequence[int]) -> np.ndarray:
+    """Fit the weights of kernels to labels, first roughly to a few rows and then finely to more.
+
+    Limits are approximated with the weights of the step before. With these approximations, the derivatives of
+    the evidence by the weights of the kernels are exact. The noise is chosen by the other rows.
+
+    Args:
+        kernels: Positive definite matrices, float64 [kernels, n, n].
+        labels: Standardized labels of the n rows.
+        sizes: The number of first rows of each step.
+
+    Returns:
+        See `fit_weights`.
+
+    Source: Rasmussen and Williams 2006, eq. 5.27 (derivatives with fixed sites).
+    """
+    weights, steps = None, sizes if labels.bounds is None else (*sizes, sizes[-1])
+    for size in steps:
+        block, few = np.ascontiguousarray(kernels[:, :size, :size]), labels[:size]
+        noise, covariance = float(np.exp(LOG_NOISE)), None
+        if weights is not None and labels.bounds is not None:
+            noise, covariance = float(weights[-1]), np.einsum("k,kij->ij", weights[:-1], block)
+        measured, _ = measure(few, noise, covariance)
+        weights = fit_weights(
+            block, measured.values, start=weights, shares=measured.shares, extra=measured.extra
+        )
+    assert weights is not None
+    return weights
+
+
+def predictive_spread(kernels: np.ndarray, weights: np.ndarray, labels: Labels) -> float:
+    """Return the standard deviation of a new value without its standard error, given all other rows.
+
+    It is the root of the mean variance of the rows without limits, each predicted from the others.
+
+    Args:
+        kernels: Positive definite matrices, float64 [kernels, n, n].
+        weights: See `fit_weights`.
+        labels: Standardized labels of the n rows.
+
+    Source: Rasmussen and Williams 2006, eq. 5.12.
+    """
+    covariance = np.einsum("k,kij->ij", weights[:-1], kernels)
+    measured, _ = measure(labels, float(weights[-1]), covariance)
+    factor = _factorize(covariance, measured.shares * weights[-1] + measured.extra)
+    variances = 1.0 / torch.cholesky_inverse(factor).diagonal().numpy() - measured.extra
+    return float(np.sqrt(variances[measured.shares > 0].mean()))
+
+
+def fit_weights(
+    kernels: np.ndarray,
+    values: np.ndarray,
+    start: np.ndarray | None = None,
+    *,
+    shares: np.ndarray | float = 1.0,
+    extra: np.ndarray | float = 0.0,
+) -> np.ndarray:
     """Maximize the evidence of a Gaussian process over the weights of kernels and the noise.
 
-    The covariance is sum_k w_k K_k + w_noise I. A weak prior keeps the logarithms of the weights near zero.
+    The covariance is sum_k w_k K_k + w_noise diag(shares) + diag(extra). A weak prior keeps the logarithms of
+    the weights near zero.
 
     Args:
         kernels: Positive definite matrices, float64 [kernels, n, n].
         values: Standardized target [n].
         start: Weights to start from, such as a fit to fewer rows, which saves steps; None for ones.
+        shares: See `Measurements`.
+        extra: See `Measurements`.
 
     Returns:
         Weights of the kernels, then the variance of the noise, float64 [kernels + 1].
@@ -76,13 +206,14 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     from scipy.optimize import minimize
 
     stacked, target = torch.from_numpy(kernels), torch.from_numpy(values)
+    noises = [torch.as_tensor(part, dtype=torch.float64) for part in (shares, extra)]
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target)
+        loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target, *noises)
         return float(loss), gradient.numpy()
 
     logs = np.zeros(len(kernels) + 1)
-    logs[-1] = -2.0
+    logs[-1] = LOG_NOISE
     most = MAX_EVALUATIONS
     if start is not None:
         logs, most = np.log(start), LATER_EVALUATIONS
@@ -91,13 +222,17 @@ def fit_weights(kernels: np.ndarray, values: np.ndarray, start: np.ndarray | Non
     return np.exp(result.x)
 
 
-def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def negative_evidence(
+    logs: Tensor, kernels: Tensor, target: Tensor, shares: Tensor | float = 1.0, extra: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Compute the negative logarithm of evidence and prior, but for a constant, and its gradient.
 
     Args:
         logs: Logarithms of the weights of the kernels and of the noise, float64 [kernels + 1].
         kernels: float64 [kernels, n, n].
         target: float64 [n].
+        shares: See `Measurements`.
+        extra: See `Measurements`.
 
     Returns:
         The value, and its derivatives by `logs`, float64 [kernels + 1].
@@ -106,18 +241,25 @@ def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Te
     """
     weights = logs.exp()
     covariance = torch.einsum("k,kij->ij", weights[:-1], kernels)
-    covariance.diagonal().add_(weights[-1] + JITTER)
+    covariance.diagonal().add_(shares * weights[-1] + JITTER + extra)
     factor = torch.linalg.cholesky(covariance)
     solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
     value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + PRIOR * (logs**2).sum()
     # twice the derivative with respect to the covariance
     slope = torch.cholesky_inverse(factor) - solved[:, None] * solved
-    slopes = torch.cat([kernels.flatten(1) @ slope.flatten(), slope.diagonal().sum()[None]])
+    by_kernel = kernels.flatten(1) @ slope.flatten()
+    slopes = torch.cat([by_kernel, slope.diagonal().mul_(shares).sum()[None]])
     return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
 
 
-def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarray:
-    """Solve (covariance + noise I) x = values for x [n]; `covariance` [n, n] is overwritten.
+def solve(covariance: np.ndarray, noise: float | np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Solve (covariance + diag(noise)) x = values for x [n]; `covariance` [n, n] is overwritten."""
+    factor = _factorize(covariance, noise)
+    return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor)[:, 0].numpy()
+
+
+def _factorize(covariance: np.ndarray, noise: float | np.ndarray) -> Tensor:
+    """Return the Cholesky factor of covariance + diag(noise), [n, n]; `covariance` is overwritten.
 
     The rounding of a covariance of float32 kernels can exceed a small noise. The noise is then raised tenfold
     until the sum is positive definite.
@@ -125,7 +267,7 @@ def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarra
     diagonal, added = np.diag_indices_from(covariance), noise + JITTER
     covariance[diagonal] += added
     matrix = torch.from_numpy(covariance)
-    while (factor := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added):
+    while (factor := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added).all():
         covariance[diagonal] += 9.0 * added
-        added *= 10.0
-    return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor.L)[:, 0].numpy()
+        added = added * 10.0
+    return factor.L

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
 __all__ = ["Stack"]
@@ -36,7 +37,7 @@ class Stack:
     def fit(
         cls,
         predictions: Mapping[str, np.ndarray],
-        values: np.ndarray,
+        labels: Labels,
         *,
         classes: bool,
         logarithmic: bool = False,
@@ -45,18 +46,23 @@ class Stack:
 
         Args:
             predictions: Out-of-fold prediction of each learner, float64 [n].
-            values: What the learners predict: the target or its common logarithm, float64 [n]; 0 and 1 for
-                classes.
+            labels: What the learners predict: the target or its common logarithm; 0 and 1 for classes. A
+                limit that is met has no error, and the error of another one is the distance to it.
             classes: Whether to calibrate the predictions as log-odds.
-            logarithmic: Whether `values` are logarithms.
+            logarithmic: Whether `labels` are logarithms.
         """
         names = tuple(predictions)
-        calibration = tuple(_platt(predictions[name], values) for name in names) if classes else ()
+        weights = labels.row_weights(0.0 if labels.spreads is None else float(labels.spreads.mean()))
+        shares = None if weights is None else weights / weights.mean()
+        calibration = ()
+        if classes:
+            calibration = tuple(_platt(predictions[name], labels.values, shares) for name in names)
         columns = [predictions[name] for name in names]
         if classes:
             columns = [_logistic(*line, scores) for line, scores in zip(calibration, columns, strict=True)]
-        weights = _convex_weights(np.stack(columns, axis=1), values)
-        return cls(names, weights, calibration, logarithmic)
+        return cls(
+            names, _convex_weights(np.stack(columns, axis=1), labels, shares), calibration, logarithmic
+        )
 
     def combine(self, predictions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Combine predictions of any one shape.
@@ -116,17 +122,27 @@ class Stack:
         return cls(names, weights, calibration, logarithmic)
 
 
-def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...]:
+def _convex_weights(columns: np.ndarray, labels: Labels, shares: np.ndarray | None) -> tuple[float, ...]:
     """Minimize the squared error over weights that are not negative and add up to one.
 
     The mean of the values is subtracted, so that the sum of the weights matters equally in every unit.
+
+    Args:
+        columns: Out-of-fold predictions, float64 [n, learners].
+        labels: The labels.
+        shares: Weights of the rows, of mean 1, float64 [n]; None if they count alike.
     """
     from scipy.optimize import nnls
 
     rows, count = columns.shape
+    values = labels.values[~labels.limited]
     mean, spread = float(np.mean(values)), float(np.std(values)) or 1.0
     unit = spread * np.sqrt(rows)
-    scaled, target = (columns - mean) / unit, (values - mean) / unit
+    if labels.bounds is not None:
+        return _fit_limits(columns / unit, labels.bounds / unit, shares)
+    scaled, target = (columns - mean) / unit, (labels.values - mean) / unit
+    if shares is not None:
+        scaled, target = scaled * np.sqrt(shares)[:, None], target * np.sqrt(shares)
     even = EVEN_SHARE * np.eye(count)
     heavy = 1e4  # enforces the sum
     system = np.concatenate([scaled, even, np.full((1, count), heavy)])
@@ -135,8 +151,41 @@ def _convex_weights(columns: np.ndarray, values: np.ndarray) -> tuple[float, ...
     return tuple((weights / weights.sum()).tolist())
 
 
-def _platt(scores: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """Fit slope and intercept of the log-odds, with Platt's smoothed targets; the slope is positive."""
+def _fit_limits(columns: np.ndarray, bounds: np.ndarray, shares: np.ndarray | None) -> tuple[float, ...]:
+    """Minimize what `_convex_weights` minimizes, with errors that are zero within bounds, which is convex.
+
+    Args:
+        columns: Out-of-fold predictions in the unit of errors, float64 [n, learners].
+        bounds: Least and largest possible values in this unit, float64 [2, n].
+        shares: See `_convex_weights`.
+    """
+    from scipy.optimize import minimize
+
+    count, heights = columns.shape[1], 1.0 if shares is None else shares
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        predicted = columns @ weights
+        errors, uneven = predicted - np.clip(predicted, *bounds), weights - 1.0 / count
+        value = float((heights * errors**2).sum() + EVEN_SHARE**2 * (uneven**2).sum())
+        return value, 2.0 * (columns.T @ (heights * errors) + EVEN_SHARE**2 * uneven)
+
+    start, whole = np.full(count, 1.0 / count), {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
+    options = {"ftol": 1e-12, "maxiter": 500}
+    result = minimize(
+        loss, start, jac=True, method="SLSQP", bounds=[(0.0, 1.0)] * count, constraints=whole, options=options
+    )
+    weights = np.maximum(result.x, 0.0)
+    return tuple((weights / weights.sum()).tolist())
+
+
+def _platt(scores: np.ndarray, values: np.ndarray, shares: np.ndarray | None) -> tuple[float, float]:
+    """Fit slope and intercept of the log-odds, with Platt's smoothed targets; the slope is positive.
+
+    Args:
+        scores: Scores of the rows, float64 [n].
+        values: Their classes, 0 and 1, float64 [n].
+        shares: Weights of the rows, of mean 1, float64 [n]; None if they count alike.
+    """
     from scipy.optimize import minimize
 
     positive = float(values.sum())
@@ -148,7 +197,10 @@ def _platt(scores: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
         odds = line[0] * standardized + line[1]
         excess = 1.0 / (1.0 + np.exp(-odds)) - wanted
-        value = np.mean(np.logaddexp(0.0, odds) - wanted * odds)
+        terms = np.logaddexp(0.0, odds) - wanted * odds
+        if shares is not None:
+            excess, terms = excess * shares, terms * shares
+        value = np.mean(terms)
         return float(value), np.array([np.mean(excess * standardized), np.mean(excess)])
 
     fitted = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=[(1e-3, 50.0), (-50.0, 50.0)]).x

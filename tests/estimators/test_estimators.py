@@ -190,8 +190,10 @@ def one_epoch(monkeypatch):
         monkeypatch.setattr(f"molslice.training.duration.{name}", 1)
 
 
-def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_epoch, tmp_path):
-    found = MolsliceRegressor(encoder=encoder, members=2, random_state=0).fit(SMILES, SIZE)
+def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_epoch, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)
+    best = {"quality": "best", "members": 2, "random_state": 0}
+    found = MolsliceRegressor(encoder=encoder, **best).fit(SMILES, SIZE)
     assert "fine_tuned" in found.about_["results"][0]["weights"]
     assert {"encoder/model.safetensors", "networks/fold0/model.safetensors"} <= {*found.folder_}
     expected = found.predict(SMILES)
@@ -217,7 +219,7 @@ def test_clone_and_parameters():
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
         **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "wildcards": "refuse", "scale": None},
-        "standardize": "no",
+        **{"standardize": "no", "quality": "good"},
         "outliers": "refuse",
     }
     assert found.set_params(members=3).members == 3

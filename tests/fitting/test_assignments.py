@@ -15,7 +15,7 @@ from molslice.fitting import learner_fits as fit_learners
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
-from molslice.learners import LEARNERS, Features, Learner
+from molslice.learners import LEARNERS, Features, Labels, Learner
 from molslice.learners.fold_averages import average_unseen, by_member, left_out, member_numbers
 from tests.fitting.test_fit import write_table
 from tests.fitting.test_folds import CHAINS, data_of
@@ -31,7 +31,7 @@ class Memory(Learner):
         self.rows, self.used = rows, used
 
     @classmethod
-    def fit(cls, features, values, folds, *, classes, seed) -> tuple[Self, np.ndarray]:
+    def fit(cls, features, labels, folds, *, classes, seed) -> tuple[Self, np.ndarray]:
         learner = cls(features.counts, ~left_out(folds))
         return learner, average_unseen(learner.predict(features), folds)
 
@@ -101,14 +101,14 @@ def test_an_out_of_fold_prediction_does_not_depend_on_the_value_of_its_row(name,
     features = Features(draw.normal(size=(60, 4)), draw.poisson(0.4, (60, 20)).astype(np.uint8))
     values = features.descriptors[:, 0] > 0 if classes else features.descriptors[:, 0]
     values, folds = values.astype(float), np.stack([np.arange(60) % 3, np.arange(60) // 20])
-    learner, unseen = LEARNERS.find(name).fit(features, values, folds, classes=classes, seed=0)
+    learner, unseen = LEARNERS.find(name).fit(features, Labels(values), folds, classes=classes, seed=0)
     predicted = learner.predict(features)
     assert predicted.shape == (6, 60)
     expected = (predicted[folds[0], np.arange(60)] + predicted[3 + folds[1], np.arange(60)]) / 2
     np.testing.assert_allclose(unseen, expected, rtol=1e-4, atol=1e-6)
     changed = values.copy()
     changed[7] = 1.0 - changed[7] if classes else changed[7] + 100.0
-    again = LEARNERS.find(name).fit(features, changed, folds, classes=classes, seed=0)[1]
+    again = LEARNERS.find(name).fit(features, Labels(changed), folds, classes=classes, seed=0)[1]
     assert again[7] == pytest.approx(unseen[7], rel=1e-9)
     assert np.abs(again - unseen).max() > 1e-3
 

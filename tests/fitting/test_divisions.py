@@ -359,7 +359,7 @@ def fitted(tmp_path_factory):
         [text, len(text), f"{1 + i % 28}.{1 + i // 28}.2020", f"p{i // 3}"] for i, text in enumerate(smiles)
     ]
     file = write(folder / "a.csv", ["smiles", "size", "date", "project"], rows)
-    options = {"split": "time", "by": "date", "groups": "project", "members": 3}
+    options = {"split": "time", "by": "date", "groups": "project", "members": 3, "refit": False}
     return file, folder / "model", fit(file, "size", folder / "model", encoder=None, quiet=True, **options)
 
 
@@ -416,5 +416,5 @@ def test_the_command_line_takes_the_columns(fitted, tmp_path, capsys):
     file, _, about = fitted
     words = ["--split", "time", "--by", "date", "--groups", "project", "--members", "3", "--no-encoder"]
     command = ["fit", str(file), "--target", "size", "--out", str(tmp_path / "model"), *words]
-    assert main([*command, "--json", "--quiet"]) == 0
+    assert main([*command, "--no-refit", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["results"] == about["results"]

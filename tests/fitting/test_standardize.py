@@ -78,16 +78,11 @@ def test_it_says_how_many_molecules_changed(folders, tmp_path):
     assert any("; 1 row not completely, with too many tautomers" in text for text in data.findings)
 
 
-def test_older_versions_refuse_such_a_folder(folders):
-    formats = {}
+def test_the_folder_says_which_form_molecules_get(folders):
+    forms = {}
     for name in ("no", "neutral", "tautomer"):
-        about = json.loads((folders / name / FIT).read_text())
-        formats[name] = about["format"], about.get("standardize")
-    assert formats == {
-        "no": ("molslice-fit-3", None),
-        "neutral": ("molslice-fit-4", "neutral"),
-        "tautomer": ("molslice-fit-4", "tautomer"),
-    }
+        forms[name] = json.loads((folders / name / FIT).read_text()).get("standardize")
+    assert forms == {"no": None, "neutral": "neutral", "tautomer": "tautomer"}
 
 
 def test_an_invalid_form_in_a_folder_is_refused(folders, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from molslice.learners import LEARNERS, Features
+from molslice.learners import LEARNERS, Features, Labels
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.kernels import (
@@ -45,7 +45,7 @@ def fitted(request):
     name, classes, embedding = request.param
     features = draw_features(embedding=bool(embedding))
     values, folds = draw_values(features, bool(classes)), np.arange(len(features)) % 3
-    learner, unseen = LEARNERS.find(name).fit(features, values, folds, classes=bool(classes), seed=0)
+    learner, unseen = LEARNERS.find(name).fit(features, Labels(values), folds, classes=bool(classes), seed=0)
     return name, learner, features, values, folds, unseen, bool(classes)
 
 
@@ -58,7 +58,7 @@ def test_an_out_of_fold_prediction_is_that_of_the_model_of_the_fold(fitted):
 def test_the_values_of_a_fold_do_not_change_its_own_predictions(fitted):
     name, _, features, values, folds, unseen, classes = fitted
     other = np.where(folds == 1, 1.0 - values if classes else values + 100.0, values)
-    _, changed = LEARNERS.find(name).fit(features, other, folds, classes=classes, seed=0)
+    _, changed = LEARNERS.find(name).fit(features, Labels(other), folds, classes=classes, seed=0)
     np.testing.assert_allclose(changed[folds == 1], unseen[folds == 1], rtol=1e-9)
     assert np.abs(changed[folds != 1] - unseen[folds != 1]).max() > 1e-3
 
@@ -111,7 +111,7 @@ def test_signs_come_with_the_same_predictions(fitted):
 def test_the_novelty_of_a_molecule_is_its_distance_from_the_rows_of_the_fold():
     features, folds = draw_features(), np.arange(60) % 3
     learner, _ = LEARNERS.find("gaussian_process").fit(
-        features, draw_values(features, False), folds, classes=False, seed=0
+        features, Labels(draw_values(features, False)), folds, classes=False, seed=0
     )
     novelty = learner.predict_with_indicators(features)[1]["novelty"]
     similarity = min_max_kernel(features.counts, features.counts)
@@ -127,7 +127,7 @@ def test_the_spread_of_trees_is_that_of_the_single_trees(monkeypatch):
     monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 12)
     features, folds = draw_features(), np.arange(60) % 3
     learner, _ = LEARNERS.find("extra_trees").fit(
-        features, draw_values(features, False), folds, classes=False, seed=0
+        features, Labels(draw_values(features, False)), folds, classes=False, seed=0
     )
     trees, matrix = learner.trees, learner.matrix_of(features)
     alone: dict[int, list[np.ndarray]] = {}
@@ -156,7 +156,7 @@ def test_arrays_of_another_learner_are_refused(fitted):
 
 def test_the_same_rows_give_the_same_learner(fitted):
     name, learner, features, values, folds, _, classes = fitted
-    again, _ = LEARNERS.find(name).fit(features, values, folds, classes=classes, seed=0)
+    again, _ = LEARNERS.find(name).fit(features, Labels(values), folds, classes=classes, seed=0)
     for key, array in learner.arrays().items():
         np.testing.assert_array_equal(again.arrays()[key], array)
 
@@ -182,7 +182,7 @@ def test_boosting_predicts_as_scikit_learn_does(classes):
 
     features = draw_features(200)
     values, folds = draw_values(features, classes), np.arange(200) % 2
-    learner, _ = LEARNERS.find("boosting").fit(features, values, folds, classes=classes, seed=3)
+    learner, _ = LEARNERS.find("boosting").fit(features, Labels(values), folds, classes=classes, seed=3)
     new = draw_features(100, seed=5)
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     for fold in range(2):
@@ -201,7 +201,7 @@ def test_extra_trees_predict_as_scikit_learn_does(classes):
 
     features = draw_features(200)
     values, folds = draw_values(features, classes), np.arange(200) % 2
-    learner, _ = LEARNERS.find("extra_trees").fit(features, values, folds, classes=classes, seed=3)
+    learner, _ = LEARNERS.find("extra_trees").fit(features, Labels(values), folds, classes=classes, seed=3)
     new = draw_features(100, seed=5)
     known, other = (np.nan_to_num(each.matrix()) for each in (features, new))
     varying = np.flatnonzero(np.ptp(known, axis=0) > 0)
@@ -232,10 +232,10 @@ def test_the_filters_of_warnings_stay(name, monkeypatch):
     kind: Any = {"boosting": HistGradientBoostingRegressor, "extra_trees": ExtraTreesRegressor}[name]
     original = kind.fit
 
-    def resetting(self, *args):
+    def resetting(self, *args, **options):
         warnings.filters.clear()
         warnings.warn("without filters", stacklevel=1)
-        return original(self, *args)
+        return original(self, *args, **options)
 
     monkeypatch.setattr(kind, "fit", resetting)
     features = draw_features()
@@ -243,7 +243,7 @@ def test_the_filters_of_warnings_stay(name, monkeypatch):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         before = list(warnings.filters)
-        LEARNERS.find(name).fit(features, values, folds, classes=False, seed=0)
+        LEARNERS.find(name).fit(features, Labels(values), folds, classes=False, seed=0)
         assert list(warnings.filters) == before
     assert not shown
 
@@ -253,7 +253,7 @@ def test_a_fold_of_one_class_is_predicted_by_it():
     values = np.zeros(40)
     values[::2] = 1.0
     learner, unseen = LEARNERS.find("extra_trees").fit(
-        features, values, np.arange(40) % 2, classes=True, seed=0
+        features, Labels(values), np.arange(40) % 2, classes=True, seed=0
     )
     # each fold was trained on the other class
     np.testing.assert_allclose(unseen, 1.0 - values, atol=1e-12)
@@ -267,7 +267,7 @@ def test_a_descriptor_that_is_not_defined_in_any_row_or_in_one_fold_only(name):
     features.descriptors[:, 2] = np.nan
     features.descriptors[folds == 0, 4] = np.nan
     values = draw_values(features, False)
-    _, unseen = LEARNERS.find(name).fit(features, values, folds, classes=False, seed=0)
+    _, unseen = LEARNERS.find(name).fit(features, Labels(values), folds, classes=False, seed=0)
     assert np.isfinite(unseen).all()
 
 
@@ -275,7 +275,7 @@ def test_a_descriptor_that_is_not_defined_in_any_row_or_in_one_fold_only(name):
 def test_trees_that_never_end_are_refused(name):
     features = draw_features(200)
     learner, _ = LEARNERS.find(name).fit(
-        features, draw_values(features, False), np.arange(200) % 2, classes=False, seed=0
+        features, Labels(draw_values(features, False)), np.arange(200) % 2, classes=False, seed=0
     )
     arrays = learner.arrays()
     for child in ("to_left", "to_right"):
@@ -297,7 +297,7 @@ def test_the_gaussian_process_keeps_the_rows_of_a_pool_and_predicts_the_others(m
     features = draw_features(90, embedding=embedding)
     values, folds = draw_values(features, classes=False), np.arange(90) % 3
     kind = LEARNERS.find("gaussian_process")
-    learner, unseen = kind.fit(features, values, folds, classes=False, seed=0)
+    learner, unseen = kind.fit(features, Labels(values), folds, classes=False, seed=0)
     kept = learner.arrays()
     assert len(kept["count_sizes"]) == len(kept["descriptors"]) == len(kept["solved"]) == 40
     assert ((kept["solved"] != 0).sum(0) == 20).all()
@@ -310,7 +310,7 @@ def test_the_gaussian_process_keeps_the_rows_of_a_pool_and_predicts_the_others(m
     np.testing.assert_allclose(unseen, expected, rtol=1e-4, atol=1e-6)
     assert np.corrcoef(unseen[outside], values[outside])[0, 1] > 0.3
     monkeypatch.setattr("molslice.learners.gaussian_process.MAX_POOL", 90)
-    whole, _ = kind.fit(features, values, folds, classes=False, seed=0)
+    whole, _ = kind.fit(features, Labels(values), folds, classes=False, seed=0)
     np.testing.assert_array_equal(whole.rows.counts, features.counts)
     np.testing.assert_array_equal(kind.from_arrays(whole.arrays()).rows.counts, features.counts)
 
@@ -319,7 +319,9 @@ def test_the_gaussian_process_has_the_mean_of_its_formula():
     """k(x, X) (K + noise I)^-1 y with the weights that the evidence chose, computed entry by entry."""
     features = draw_features(40, embedding=True)
     values, folds = draw_values(features, False), np.arange(40) % 2
-    learner, unseen = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)
+    learner, unseen = LEARNERS.find("gaussian_process").fit(
+        features, Labels(values), folds, classes=False, seed=0
+    )
     new = draw_features(7, embedding=True, seed=9)
     parts = [(features.descriptors, new.descriptors), (features.embedding, new.embedding)]
     kernels = [(loop_min_max(features.counts, features.counts), loop_min_max(new.counts, features.counts))]
@@ -405,7 +407,7 @@ def test_a_smooth_function_without_noise_is_fitted():
     hidden = draw.normal(size=(600, 1))
     features = Features(np.tanh(hidden @ draw.normal(size=(1, 30))), np.ones((600, 4), np.uint8), None)
     values, folds = hidden[:, 0] ** 2, np.arange(600) % 2
-    _, unseen = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)
+    _, unseen = LEARNERS.find("gaussian_process").fit(features, Labels(values), folds, classes=False, seed=0)
     assert np.sqrt(np.mean((unseen - values) ** 2)) < 0.2 * values.std()
 
 
@@ -435,7 +437,9 @@ def test_leaves_of_large_tables_have_more_rows(monkeypatch):
     monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 6)
     features = draw_features(200)
     values = draw_values(features, classes=False)
-    learner, _ = LEARNERS.find("extra_trees").fit(features, values, np.arange(200) % 3, classes=False, seed=0)
+    learner, _ = LEARNERS.find("extra_trees").fit(
+        features, Labels(values), np.arange(200) % 3, classes=False, seed=0
+    )
     trees = learner.trees
     leaves = np.flatnonzero(trees.left == np.arange(len(trees.left)))
     counts = np.bincount(np.searchsorted(trees.roots, leaves, "right") - 1)
@@ -475,7 +479,7 @@ def test_extra_trees_divide_rows_by_a_descriptor_that_is_missing_or_constant():
     descriptors = np.where(values[:, None] > 0, np.nan, 7.0)
     features = Features(descriptors, np.zeros((60, 4), np.uint8))
     _, unseen = LEARNERS.find("extra_trees").fit(
-        features, values.astype(float), np.arange(60) // 2 % 3, classes=False, seed=0
+        features, Labels(values.astype(float)), np.arange(60) // 2 % 3, classes=False, seed=0
     )
     np.testing.assert_allclose(unseen, values, atol=1e-6)
 
@@ -486,7 +490,7 @@ def test_arrays_of_earlier_versions_are_read(name, embedding):
     """Trees as their fields, and a Gaussian process as products of weights and solved targets."""
     features, kind = draw_features(60, embedding=embedding), LEARNERS.find(name)
     values, folds = draw_values(features, classes=False), np.arange(60) % 3
-    learner: Any = kind.fit(features, values, folds, classes=False, seed=0)[0]
+    learner: Any = kind.fit(features, Labels(values), folds, classes=False, seed=0)[0]
     if name == "gaussian_process":
         earlier = {
             "descriptors": learner.rows.descriptors,
@@ -511,7 +515,9 @@ def test_arrays_of_earlier_versions_are_read(name, embedding):
 def test_the_scores_of_an_earlier_gaussian_process_are_not_rounded():
     features = draw_features(40)
     values, folds = draw_values(features, classes=False), np.arange(40) % 2
-    learner: Any = LEARNERS.find("gaussian_process").fit(features, values, folds, classes=False, seed=0)[0]
+    learner: Any = LEARNERS.find("gaussian_process").fit(
+        features, Labels(values), folds, classes=False, seed=0
+    )[0]
     arrays = learner.arrays()
     assert arrays["descriptors"].dtype == np.float16
     moved = arrays["descriptors"].astype(np.float64) + 1e-7
@@ -526,7 +532,7 @@ def test_damaged_counts_and_weights_are_refused(damage):
     features = draw_features(40)
     values, folds = draw_values(features, classes=False), np.arange(40) % 2
     kind = LEARNERS.find("gaussian_process")
-    arrays = kind.fit(features, values, folds, classes=False, seed=0)[0].arrays()
+    arrays = kind.fit(features, Labels(values), folds, classes=False, seed=0)[0].arrays()
     changed = {
         "count_sizes": arrays["count_sizes"] + np.uint16(1),
         "count_columns": arrays["count_columns"] + np.uint16(60_000),
@@ -542,7 +548,9 @@ def test_damaged_counts_and_weights_are_refused(damage):
 def test_trees_without_the_embedding_predict_molecules_that_have_one(name):
     features = draw_features(60, embedding=True)
     values, folds = draw_values(features, classes=False), np.arange(60) % 3
-    learner = LEARNERS.find(name).fit(features.without_embedding(), values, folds, classes=False, seed=0)[0]
+    learner = LEARNERS.find(name).fit(
+        features.without_embedding(), Labels(values), folds, classes=False, seed=0
+    )[0]
     expected = learner.predict(features.without_embedding())
     np.testing.assert_array_equal(learner.predict(features), expected)
 
@@ -550,6 +558,6 @@ def test_trees_without_the_embedding_predict_molecules_that_have_one(name):
 def test_a_fitted_forest_takes_less_than_ten_bytes_for_a_node():
     features = draw_features(400)
     values, folds = draw_values(features, classes=False), np.arange(400) % 2
-    learner: Any = LEARNERS.find("extra_trees").fit(features, values, folds, classes=False, seed=0)[0]
+    learner: Any = LEARNERS.find("extra_trees").fit(features, Labels(values), folds, classes=False, seed=0)[0]
     stored = sum(array.nbytes for array in learner.arrays().values())
     assert stored < 10 * len(learner.trees.value)

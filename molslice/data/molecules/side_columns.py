@@ -1,9 +1,10 @@
-"""Columns that say what a number means, such as its relation (`>`) or its unit. Nothing learns from them."""
+"""Columns that say what a number means, such as its relation (`>`) or its unit."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 
+from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, is_missing
 
@@ -12,7 +13,6 @@ __all__ = ["SideColumns"]
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
 EQUAL = {"=", "=="}
-RELATIONS = {*EQUAL, "<", ">", "<=", ">=", "=<", "=>", "<<", ">>", "~", "≤", "≥", "≈", "≪", "≫"}
 TYPES = {
     *("ic50", "ec50", "ac50", "xc50", "gi50", "cc50", "ed50", "ld50", "dc50", "ki", "kd", "km", "mic"),
     *("pic50", "pec50", "pac50", "pxc50", "pgi50", "pki", "pkd"),
@@ -44,7 +44,7 @@ class SideColumns:
         taken = {table.find(name) for name in (table.smiles_column, *targets)}
         rows = table.peek(PROBED_ROWS) if targets else []
         kinds = {
-            name: _kind_of({_plain(row[place]) for row in rows})
+            name: _kind_of({plain_cell(row[place]) for row in rows})
             for place, name in enumerate(table.names)
             if place not in taken and table.names.count(name) == 1
         }
@@ -59,13 +59,24 @@ class SideColumns:
         values = zip(*(chunk[name] for name in self._targets), strict=True)
         known = [not all(map(is_missing, row)) for row in values]
         for name, counts in self._counts.items():
-            counts.update(_plain(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
+            counts.update(plain_cell(cell) for cell, used in zip(chunk[name], known, strict=True) if used)
 
-    def notices(self) -> list[str]:
-        """Return a sentence for each column with another relation than `=`, or several units or types."""
+    @property
+    def relations(self) -> list[str]:
+        """The columns of relations."""
+        return [name for name, kind in self._kinds.items() if kind == "relations"]
+
+    def notices(self, used: Sequence[str] = ()) -> list[str]:
+        """Return a sentence for each column with another relation than `=`, or several units or types.
+
+        Args:
+            used: Columns without a sentence, because what they say is learned.
+        """
         targets = " and ".join(self._targets)
         sentences = []
         for name, kind in self._kinds.items():
+            if name in used:
+                continue
             counts = self._counts[name]
             different = {cell for cell in counts if cell}
             if kind == "relations" and different - EQUAL:
@@ -83,18 +94,12 @@ class SideColumns:
         return sentences
 
 
-def _plain(cell: str) -> str:
-    """Return a cell without blanks and quotes around it; empty for a missing value."""
-    text = cell.strip().strip("'\"").strip()
-    return "" if is_missing(text) else text
-
-
 def _kind_of(cells: set[str]) -> str | None:
     """Return what the different cells of a column are; None for anything else."""
     cells = cells - {""}
     if not cells:
         return None
-    if cells <= RELATIONS:
+    if cells <= RELATIONS.keys():
         return "relations"
     if {cell.lower() for cell in cells} <= TYPES:
         return "types of measurement"

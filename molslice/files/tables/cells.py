@@ -22,7 +22,7 @@ CLASS_WORDS = {
     **dict.fromkeys(("no", "inactive", "negative", "nontoxic", "non-toxic"), 0.0),
 }
 ADVICE = {
-    r"[<>≤≥].*": " (a limit is no value: leave the cell empty)",
+    r"[<>≤≥].*": " (a limit is no value: leave the cell empty, or use molslice fit, which learns limits)",
     r"[~≈].*": " (write the number alone)",
     r"#.*": " (leave unknown values empty)",
     r"[\u2010-\u2015\u2212]\s*[\d.,]+.*": " (its minus sign is another character: write a hyphen, -)",

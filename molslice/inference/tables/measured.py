@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 
 from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.limits import ReadValues, read_limits
+from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable
-from molslice.files.tables import Chunk, labels, numbers
+from molslice.files.tables import Chunk, labels
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
@@ -17,6 +19,8 @@ __all__ = ["MeasuredValues"]
 
 class MeasuredValues:
     """Measured values in the input, and their predictions.
+
+    A limit, such as `>10`, has no error if the prediction meets it, and else the distance to it.
 
     Args:
         predictor: The model.
@@ -42,9 +46,17 @@ class MeasuredValues:
             )
         for name in self.columns:
             table.find(name)
+        side = SideColumns(table, list(self.columns)) if targets.kind == "regression" else None
+        relations = side.relations if side is not None and len(self.columns) == 1 else []
+        self._relation = relations[0] if len(relations) == 1 else None
         self._domain, self.trained = predictor.known_domain(), 0
         empty = np.empty((0, len(self.columns)))
-        self._values, self._predicted = [empty], [empty]
+        self._values, self._predicted, self._limits = [empty], [empty], np.zeros(len(self.columns), int)
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns of the input that `add` needs beside the SMILES."""
+        return [*self.columns, *([] if self._relation is None else [self._relation])]
 
     def add(self, chunk: Chunk, predictions: TableRows) -> None:
         """Keep the values of a chunk.
@@ -52,12 +64,18 @@ class MeasuredValues:
         Raises:
             MolsliceError: A cell is not a number.
         """
-        read = labels if self._targets.kind == "classification" else numbers
-        self._values.append(np.stack([read(chunk[name], name, chunk.where) for name in self.columns], axis=1))
+        predicted = predictions.values[:, list(self.columns.values())]
         # a prediction that is not finite counts as infinitely wrong
         failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
-        self._values[-1][failed] = np.nan
-        self._predicted.append(predictions.values[:, list(self.columns.values())])
+        if self._targets.kind == "classification":
+            values = np.stack([labels(chunk[name], name, chunk.where) for name in self.columns], axis=1)
+        else:
+            read = [read_limits(chunk, name, self._relation) for name in self.columns]
+            self._limits += [int((target.sides[~failed] != 0).sum()) for target in read]
+            values = np.stack(list(map(_nearest, read, predicted.T)), axis=1)
+        values[failed] = np.nan
+        self._values.append(values)
+        self._predicted.append(predicted)
         if self._domain is not None:
             measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
             smiles = [texts[row] for row in np.flatnonzero(measured)]
@@ -73,8 +91,15 @@ class MeasuredValues:
                 "name": name,
                 "unit": self._targets.units[index],
                 "count": int(np.isfinite(values[:, place]).sum()),
+                **({"limits": int(self._limits[place])} if self._limits[place] else {}),
                 "metric": metric,
                 "value": compute(predicted[:, place], values[:, place]),
             }
             for place, (name, index) in enumerate(self.columns.items())
         ]
+
+
+def _nearest(read: ReadValues, predicted: np.ndarray) -> np.ndarray:
+    """Return measured values, or for limits the possible values that are nearest to the predictions, [n]."""
+    numbers = np.where(np.isnan(predicted), read.values, predicted)
+    return np.where(read.sides != 0, np.clip(numbers, *read.bounds), read.values)

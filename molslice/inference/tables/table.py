@@ -233,7 +233,7 @@ def _stream(
 ) -> None:
     refusals = Refusals()
     column = table.smiles_column
-    wanted = [column, *(name for name in (measured.columns if measured else ()) if name != column)]
+    wanted = [column, *(name for name in (measured.needed if measured else ()) if name != column)]
     bar = Progress(predictor.label, table.size, BYTES, shown=progress)
     with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
         for chunk, predictions, position in computed:
