@@ -7,6 +7,9 @@ predict`, `molslice evaluate` and `load_model`.
 """
 
 import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from molslice.cli.arguments import (
     AUTO,
@@ -31,6 +34,7 @@ EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
+  molslice fit measured.csv --target logS --condition temperature --out solubility
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
 
@@ -71,10 +75,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to hold rows out; all: not at all; a COLUMN has train, valid or test (default: random)",
     )
     parser.add_argument(
+        "--condition",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="number or category that the model takes beside the molecule, such as a temperature; repeatable",
+    )
+    parser.add_argument(
         "--duplicates",
         choices=("average", "keep", "refuse"),
         default="average",
-        help="how to treat several rows of one molecule (default: average)",
+        help="how to treat several rows of one molecule in the same conditions (default: average)",
     )
     add_fragment(parser, "keep")
     add_strict(parser)
@@ -117,6 +128,13 @@ def seed(text: str) -> int:
     return whole_number(text, 0, MAX_SEED)
 
 
+def _example(condition: Mapping[str, Any]) -> str:
+    """Return a condition with a value, as an argument of `predict`."""
+    words = condition["words"]
+    value = f"{condition['low']:g}" if words is None else next(filter(None, words), "")
+    return shlex.quote(f"{condition['name']}={value}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     from molslice.fitting.card import STANDARD_ERROR, result_rows
@@ -139,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
         scale=args.scale,
         units=units,
         split=args.split,
+        conditions=args.condition,
         duplicates=args.duplicates,
         fragment=args.fragment or "keep",
         wildcards=args.wildcards or "refuse",
@@ -163,5 +182,6 @@ def run(args: argparse.Namespace) -> int:
     write(text_table(*result_rows(about)))
     if not args.quiet:
         say(STANDARD_ERROR)
-        say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO")
+        given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
+        say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     return 0

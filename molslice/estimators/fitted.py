@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
 from molslice.files.tables.base import Unreadable
 from molslice.inference.base import Predictions, SmilesPredictor
-from molslice.inference.inputs import Molecules, molecule_rows
+from molslice.inference.inputs import Molecules, condition_cells, molecule_rows
 from molslice.inference.load import load_model
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
@@ -43,6 +44,7 @@ class _Estimator(BaseEstimator):
         encoder: Path | str | None = DEFAULT_ENCODER,
         members: int = 5,
         minutes: float | None = None,
+        conditions: str | Sequence[str] = (),
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
@@ -52,6 +54,7 @@ class _Estimator(BaseEstimator):
         self.encoder = encoder
         self.members = members
         self.minutes = minutes
+        self.conditions = conditions
         self.duplicates: "Duplicates" = duplicates
         self.fragment = fragment
         self.wildcards = wildcards
@@ -83,9 +86,10 @@ class _Estimator(BaseEstimator):
         """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
         from molslice.fitting.fit import fit
-        from molslice.fitting.table import MIN_ROWS
+        from molslice.fitting.table import MIN_ROWS, checked_columns
 
-        rows = molecule_rows(X)
+        rows, conditions = molecule_rows(X), checked_columns("condition", self.conditions)
+        given = condition_cells(X, conditions) if conditions else {}
         check_consistent_length(rows, y)
         if len(rows) < MIN_ROWS:
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
@@ -101,7 +105,8 @@ class _Estimator(BaseEstimator):
                         continue
                     cells = [None if np.isnan(value) else float(value) for value in values]
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
-                    file.write(json.dumps(record) + "\n")
+                    record |= {name: column[row] for name, column in given.items()}
+                    file.write(json.dumps(record, default=np.generic.item) + "\n")
             try:
                 summary = fit(
                     table,
@@ -112,6 +117,7 @@ class _Estimator(BaseEstimator):
                     scale=self.scale,
                     outliers=self.outliers,
                     split="all",
+                    conditions=self.conditions,
                     duplicates=self.duplicates,
                     fragment=self.fragment,
                     wildcards=self.wildcards,
@@ -173,7 +179,9 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        conditions: As in `fit`: columns of X, which is a DataFrame then, such as a temperature, that the model
+            takes beside the molecule.
+        duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
@@ -195,6 +203,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: str = "refuse",
         members: int = 5,
         minutes: float | None = None,
+        conditions: str | Sequence[str] = (),
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
@@ -205,6 +214,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             encoder=encoder,
             members=members,
             minutes=minutes,
+            conditions=conditions,
             duplicates=duplicates,
             fragment=fragment,
             wildcards=wildcards,
@@ -273,7 +283,9 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        conditions: As in `fit`: columns of X, which is a DataFrame then, such as a temperature, that the model
+            takes beside the molecule.
+        duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
         random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from molslice.data.molecules.conditions import Condition, encode
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
@@ -31,6 +32,7 @@ class FitOptions:
     kind: Kind | None = None
     scale: Scale | None = None
     split: str = "random"
+    conditions: tuple[str, ...] = ()
     duplicates: Duplicates = "average"
     fragment: str = "keep"
     wildcards: str = "refuse"
@@ -53,6 +55,7 @@ class FitOptions:
             "outliers": self.outliers,
             "scale": self.scale,
             "split": self.split,
+            "conditions": list(self.conditions),
             "duplicates": self.duplicates,
             "members": self.members,
             "minutes": self.minutes,
@@ -62,7 +65,7 @@ class FitOptions:
 
 @dataclass(slots=True)
 class FitData:
-    """Rows of a fit: one for each molecule, or for each measurement if duplicates are kept.
+    """Rows of a fit: one for each molecule and its conditions, or for each measurement if duplicates are kept.
 
     Attributes:
         smiles: SMILES of each row as in the table.
@@ -78,6 +81,8 @@ class FitData:
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
+        condition_names: Names of the K conditions.
+        conditions: What the training rows have of each condition.
     """
 
     smiles: list[str]
@@ -93,6 +98,8 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
+    condition_names: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -113,16 +120,31 @@ class FitData:
         self.test = self.test[rows] if len(self.test) else self.test
 
     def sort(self) -> np.ndarray:
-        """Sort the rows by canonical SMILES, and rows of one molecule by split and targets.
+        """Sort the rows by canonical SMILES, and rows of one molecule by split, targets and conditions.
 
         Returns:
             The place of each row before, int [n].
         """
         values = np.where(np.isfinite(self.targets), self.targets, np.inf)
+        if self.molecules.conditions is not None:
+            given = np.nan_to_num(self.molecules.conditions, nan=np.inf)
+            values = np.concatenate([values, given], axis=1)
         keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
         return rows
+
+    @property
+    def encoded_conditions(self) -> np.ndarray | None:
+        """The conditions as learners take them, float64 [n, C]; None without any."""
+        values = self.molecules.conditions
+        return None if values is None else encode(self.conditions, values)
+
+    def condition_cells(self, row: int) -> list[str]:
+        """Return the cells of the conditions of a row, as `Condition.read` takes them."""
+        values = self.molecules.conditions
+        pairs = zip(self.conditions, () if values is None else values[row].tolist(), strict=True)
+        return [condition.cell(value) for condition, value in pairs]
 
     def lose(self, finding: str) -> None:
         """Add a finding that says why there are fewer rows or values than in the table."""

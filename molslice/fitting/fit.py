@@ -33,7 +33,7 @@ from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import LearnerFits
 from molslice.fitting.networks import DEVICES, affordable_epochs, fine_tune
 from molslice.fitting.record import describe_factors, summarize, write_fit
-from molslice.fitting.table import checked_targets, read_fit_data
+from molslice.fitting.table import checked_columns, checked_targets, read_fit_data
 from molslice.folders.fitted import FINE_TUNED, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -65,6 +65,7 @@ def fit(
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
     split: str = "random",
+    conditions: str | Sequence[str] = (),
     duplicates: Duplicates = "average",
     fragment: str = "keep",
     wildcards: str = "refuse",
@@ -98,8 +99,10 @@ def fit(
         split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
             scaffolds that no training row has), `all` (no row is held out; only cross-validated errors are
             measured), or the name of a column that holds train, valid or test (valid rows are training rows).
-        duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
-            or `refuse`.
+        conditions: Columns of numbers or categories, such as a temperature or an assay, that the learners
+            take beside the molecule, and that predictions need too. See `molslice.fitting.conditions`.
+        duplicates: Several rows of one molecule (in the same conditions): `average` (classes that disagree
+            count as missing), `keep`, or `refuse`.
         fragment: What happens to a mixture, in the fit and in predictions: `keep` it, take its `largest`
             molecule, or `refuse` it. See `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to a row with a wildcard, in the fit and in predictions: `refuse` it, or
@@ -141,6 +144,7 @@ def fit(
         kind=kind,
         scale=scale,
         split=split,
+        conditions=checked_columns("condition", conditions),
         duplicates=duplicates,
         fragment=fragment,
         wildcards=wildcards,
@@ -174,7 +178,8 @@ def fit(
             None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
         )
         embedding_seconds = time.monotonic() - embedding_start
-        features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
+        fixed = rows.molecules.descriptors, rows.molecules.counts
+        features = Features(*fixed, embedding, rows.encoded_conditions)
         _check_size(features, learned[~rows.test], path)
         folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes

@@ -59,6 +59,9 @@ def summarize(
         left_out: What was not computed for lack of time.
         by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
     """
+    if epochs and data.conditions:
+        listed = ", ".join(data.condition_names)
+        data.findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
     metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=by_scaffold)
     table, refusals = [], data.refusals.report()
     for kind in refusals:
@@ -90,6 +93,7 @@ def summarize(
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
             len(folds),
+            data.conditions,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -153,7 +157,8 @@ def write_fit(
     known = np.argsort(places)
     known = known[~data.test[known]]
     smiles = [data.smiles[row] for row in known]
-    TrainingDomain.of_smiles(smiles, record["fragment"], values=data.targets[known]).write(folder)
+    values = None if data.conditions else data.targets[known]  # a mean over conditions would say little
+    TrainingDomain.of_smiles(smiles, record["fragment"], values=values).write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
@@ -181,13 +186,15 @@ def _calibrate(
 
 
 def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
-    """Write SMILES, targets, split, fold and predictions as CSV.
+    """Write SMILES, split, fold, targets, predictions and conditions as CSV.
 
     The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
     that have not seen the row.
     """
     columns = row_columns(data.names)
-    header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    given = [condition.name for condition in data.conditions]
+    predictions = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *given])
+    header = [*ROW_COLUMNS, *columns, *predictions, *given]
     predicted = np.full((len(data.smiles), len(columns)), np.nan)
     for index, fit in enumerate(fitted):
         predicted[fit.rows, index] = fit.unseen
@@ -199,5 +206,7 @@ def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, p
     for row in np.argsort(places):
         smiles, split = data.smiles[row], "test" if data.test[row] else "train"
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
-        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
+        writer.writerow(
+            [smiles, split, folds[row] if folds[row] >= 0 else "", *cells, *data.condition_cells(row)]
+        )
     return stream.getvalue()

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from molslice.data.molecules.tables import check_decimal_mark, find_classes, ope
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
+from molslice.fitting.conditions import check_condition_names, describe_conditions, read_conditions
 from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "checked_targets", "read_fit_data"]
+__all__ = ["MIN_ROWS", "checked_columns", "checked_targets", "read_fit_data"]
 
 SPLITS = ("random", "scaffold", "all")  # any other is a column
 CHUNK_ROWS = 10_000
@@ -59,6 +61,7 @@ def read_fit_data(
     words: list[str] = []
     numbers: list[np.ndarray] = []
     places: list[str] = []
+    cells = {name: list[str]() for name in options.conditions}
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
@@ -66,18 +69,21 @@ def read_fit_data(
                 f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
                 "SMILES with --smiles-column"
             )
+        check_condition_names([*cells], names, column, split, path)
         known = [tables.trimmed(name) for name in table.names]
         if split not in SPLITS and tables.trimmed(split) not in known:
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
-        check_decimal_mark(table, names, options.written.decimal)
+        check_decimal_mark(table, [*names, *cells], options.written.decimal)
         written = options.written
         if kind != "regression":
             written, meanings = find_classes(table, names, written)
             findings += meanings
-        side = SideColumns(table, names)
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
+        side = SideColumns(table, names, [*cells])
+        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *cells, *side.names]):
             side.add(chunk)
             smiles += chunk[column]
+            for name, texts in cells.items():
+                texts += chunk[name]
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
             columns = [read(chunk[name], name, chunk.where, written) for name in names]
@@ -92,6 +98,9 @@ def read_fit_data(
         *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
         *doubts,
     ]
+    if cells:
+        given, kinds, outside = read_conditions(cells, path, places.__getitem__, written, options.outliers)
+        notices += outside
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
@@ -108,6 +117,8 @@ def read_fit_data(
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
+    if cells:
+        data.molecules, data.condition_names = replace(described, conditions=given), tuple(cells)
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -116,6 +127,8 @@ def read_fit_data(
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
+    if cells:
+        geometric = geometric[describe_conditions(data, path, kinds)]
     describe_forms(data)
     _check_targets(data, path)
     data.logarithmic = tuple(
@@ -131,13 +144,23 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     Raises:
         MolsliceError: There is no name, a name occurs twice, or one is not text.
     """
-    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
-    if not all(isinstance(name, str) for name in names):
-        raise MolsliceError(f"targets must be names of columns, got {names!r}")
+    names = checked_columns("target", columns)
     if not names:
         raise MolsliceError("give at least one target column")
+    return names
+
+
+def checked_columns(role: str, columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns, which have the role `target` or `condition`.
+
+    Raises:
+        MolsliceError: A name occurs twice, or one is not text.
+    """
+    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
+    if not all(isinstance(name, str) for name in names):
+        raise MolsliceError(f"{role}s must be names of columns, got {names!r}")
     if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
-        raise MolsliceError(f"the target {twice[0]!r} is given twice")
+        raise MolsliceError(f"the {role} {twice[0]!r} is given twice")
     return names
 
 

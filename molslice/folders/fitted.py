@@ -14,6 +14,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, WILDCARDS
+from molslice.data.molecules.conditions import Condition
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.learners import LEARNERS, Learner
@@ -50,7 +51,8 @@ DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that com
 FORMAT = "molslice-fit-1"
 LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
 ASSIGNED = "molslice-fit-3"  # has several assignments of rows to folds; may have logarithms
-FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED)
+CONDITIONED = "molslice-fit-conditions"  # has conditions; may have all of the above
+FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED, CONDITIONED)
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -67,6 +69,7 @@ class FittedModel:
         stacks: For each target, the weights of its learners.
         about: The content of `fit.json`.
         scales: For each target, the expected error of a row; None for classes and in older folders.
+        conditions: The numbers and categories that the learners take beside the molecule.
     """
 
     targets: TargetInfo
@@ -74,6 +77,7 @@ class FittedModel:
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
     scales: tuple[ErrorScale | None, ...]
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def num_networks(self) -> int:
@@ -142,6 +146,7 @@ def describe_model(
     encoder_sha256: str | None,
     networks: int,
     assignments: int,
+    conditions: Sequence[Condition] = (),
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -153,10 +158,11 @@ def describe_model(
         encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
+        conditions: The numbers and categories that the learners take beside the molecule.
     """
     plain = LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT
     return {
-        "format": ASSIGNED if assignments > 1 else plain,
+        "format": CONDITIONED if conditions else ASSIGNED if assignments > 1 else plain,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -165,6 +171,7 @@ def describe_model(
         "encoder_sha256": encoder_sha256,
         "networks": networks,
         "assignments": assignments,
+        **({"conditions": [one.to_mapping() for one in conditions]} if conditions else {}),
     }
 
 
@@ -207,6 +214,7 @@ def read_fitted(folder: Path) -> FittedModel:
         targets = TargetInfo.from_mapping(record.get("targets"))
         stacks = _read_stacks(record, folder)
         scales = _read_scales(record, len(targets.names))
+        conditions = _read_conditions(record)
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != len(targets.names):
@@ -222,7 +230,7 @@ def read_fitted(folder: Path) -> FittedModel:
         }
         for index, stack in enumerate(stacks)
     )
-    model = FittedModel(targets, learners, stacks, record, scales)
+    model = FittedModel(targets, learners, stacks, record, scales, conditions)
     _check_folds(model, folder)
     _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
@@ -273,6 +281,16 @@ def _read_scales(record: Mapping[str, Any], targets: int) -> tuple[ErrorScale | 
     if not isinstance(scales, list) or len(scales) != targets:
         raise MolsliceError(f"invalid scales: one for each of {targets} targets is needed")
     return tuple(None if scale is None else ErrorScale.from_mapping(scale) for scale in scales)
+
+
+def _read_conditions(record: Mapping[str, Any]) -> tuple[Condition, ...]:
+    listed = record.get("conditions", [])
+    if not isinstance(listed, list) or bool(listed) != (record["format"] == CONDITIONED):
+        raise MolsliceError(f"invalid conditions for the format {record['format']!r}")
+    conditions = tuple(map(Condition.from_mapping, listed))
+    if len({one.name for one in conditions}) < len(conditions):
+        raise MolsliceError("two conditions have the same name")
+    return conditions
 
 
 def _check_scales(model: FittedModel, folder: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.conditions import conditioned_rows, encode
 from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
@@ -63,7 +64,7 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 class FittedPredictor(SmilesPredictor):
     """A stack of learners on descriptors, fingerprints and embeddings, and of fine-tuned networks.
 
-    A prediction depends on the molecule only. It is the mean over the members of the fit.
+    A prediction depends on the molecule and its conditions only. It is the mean over the members of the fit.
 
     Args:
         model: The learners and their weights.
@@ -88,6 +89,7 @@ class FittedPredictor(SmilesPredictor):
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_members
         self.fragment, self.wildcards = model.fragment, model.wildcards
+        self.conditions = model.conditions
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -191,7 +193,9 @@ class FittedPredictor(SmilesPredictor):
         """
         store = self._read(molecules.canonical)
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
-        features = Features(molecules.descriptors, molecules.counts, embedding)
+        given = molecules.conditions
+        conditions = encode(self.conditions, given) if self.conditions and given is not None else None
+        features = Features(molecules.descriptors, molecules.counts, embedding, conditions)
         tuned = [
             network_scores(network.predict_molecules(store).values, self.targets)
             for network in self.networks
@@ -260,4 +264,6 @@ class FittedPredictor(SmilesPredictor):
                 f"{self.name} predicts from descriptors, which do not depend on the order of atoms"
             )
         smiles = dataset.smiles()
+        if self.conditions:
+            smiles = conditioned_rows(smiles, dataset.side_cells(self.condition_names), self.conditions)
         return self.predict_with_errors([smiles[row] for row in rows], options=options, progress=progress)

@@ -21,11 +21,14 @@ class Features:
         descriptors: float64 [n, D], NaN where a descriptor is not defined.
         counts: Counts of hashed fingerprint bits, uint8 [n, P].
         embedding: States of a trained encoder, float32 [n, E]; None without an encoder.
+        conditions: Conditions of the rows, such as the temperature, of variance one and without missing
+            values, float64 [n, C]; None without any.
     """
 
     descriptors: np.ndarray
     counts: np.ndarray
     embedding: np.ndarray | None = None
+    conditions: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in self._parts()}
@@ -37,11 +40,11 @@ class Features:
         return len(self.descriptors)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Self:
-        embedding = None if self.embedding is None else self.embedding[rows]
-        return type(self)(self.descriptors[rows], self.counts[rows], embedding)
+        added = (None if array is None else array[rows] for array in (self.embedding, self.conditions))
+        return type(self)(self.descriptors[rows], self.counts[rows], *added)
 
     def _parts(self) -> list[np.ndarray]:
-        arrays = (self.descriptors, self.counts, self.embedding)
+        arrays = (self.descriptors, self.counts, self.embedding, self.conditions)
         return [array for array in arrays if array is not None]
 
     def size(self) -> np.ndarray:
@@ -49,7 +52,7 @@ class Features:
         return self.counts.sum(1, dtype=np.float64)
 
     def matrix(self) -> np.ndarray:
-        """Return all features side by side, float64 [n, D + P + E], NaN where not defined."""
+        """Return all features side by side, float64 [n, D + P + E + C], NaN where not defined."""
         return np.concatenate([array.astype(np.float64, copy=False) for array in self._parts()], axis=1)
 
 

@@ -57,12 +57,17 @@ class GaussianProcess(Learner):
     noise maximize the evidence of at most 1,000 training rows of the model. Classes are regressed as 0 and 1;
     the calibration of their scores makes up for a pool with a larger share of the rarer class.
 
-    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
+    Conditions have an effect that is the same for all molecules, and one that is alike for similar molecules.
+    The first has a rational quadratic and a linear kernel of the conditions, the second the products of both
+    with a rational quadratic kernel of the descriptors.
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8; Bonilla,
+    Chai and Williams 2007, "Multi-task Gaussian Process Prediction", eq. 1 (products of kernels).
 
     Args:
         rows: Training rows, at most 7,500, with descriptors and embedding as normal scores.
         scores: Quantiles of the descriptors, and of the embedding if there is one.
-        scales: Mean squared distance of training rows, for the descriptors and the embedding.
+        scales: Mean squared distance of training rows, for the descriptors, the embedding and the conditions.
         coefficients: float64 [kernels, n, models]; kernel k contributes `K_k @ coefficients[k]`.
         offsets: Mean of the target of each model, float64 [models].
     """
@@ -88,12 +93,13 @@ class GaussianProcess(Learner):
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
         everything = _scored(features, scores)
-        scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
+        blocks = [*_scored_parts(everything), *_conditions_of(everything)]
+        scales = np.array([_mean_distance(block) for block in blocks])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(values, draw, classes=classes)
         rows, values, held_out = everything[pool], values[pool], masks[:, pool]
-        kernels = np.empty((1 + len(scores) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
+        kernels = np.empty((_count_kernels(rows), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
         coefficients = np.zeros((len(kernels), len(values), len(masks)))
@@ -136,7 +142,8 @@ class GaussianProcess(Learner):
             MolsliceError: The process was fitted on other features.
         """
         expected = [array.quantiles.shape[1] for array in self.scores]
-        given = [array.shape[1] for array in _scored_parts(features)]
+        expected += [array.shape[1] for array in _conditions_of(self.rows)]
+        given = [array.shape[1] for array in (*_scored_parts(features), *_conditions_of(features))]
         if given != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
             raise MolsliceError(f"the Gaussian process takes {expected} features, got {given}")
         return _scored(features, self.scores)
@@ -168,22 +175,24 @@ class GaussianProcess(Learner):
         arrays |= {f"quantiles_{i}": transform.quantiles for i, transform in enumerate(self.scores)}
         if self.rows.embedding is not None:
             arrays["embedding"] = self.rows.embedding
+        if self.rows.conditions is not None:
+            arrays["conditions"] = self.rows.conditions
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild the learner; see `Learner.from_arrays`."""
         try:
-            rows = Features(arrays["descriptors"], arrays["counts"], arrays.get("embedding"))
+            added = arrays.get("embedding"), arrays.get("conditions")
+            rows = Features(arrays["descriptors"], arrays["counts"], *added)
             parts = len(_scored_parts(rows))
             scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(parts))
             learner = cls(rows, scores, arrays["scales"], arrays["coefficients"], arrays["offsets"])
         except KeyError as error:
             raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
-        kernels = 1 + parts * (len(SCALES) + 1)
         columns = [array.shape[1] for array in _scored_parts(rows)]
-        sound = learner.coefficients.shape == (kernels, len(rows), len(learner.offsets))
-        sound = sound and learner.scales.shape == (parts,)
+        sound = learner.coefficients.shape == (_count_kernels(rows), len(rows), len(learner.offsets))
+        sound = sound and learner.scales.shape == (parts + len(_conditions_of(rows)),)
         sound = sound and [array.quantiles.shape[-1] for array in scores] == columns
         sound = sound and all(
             array.dtype.kind == ("u" if name == "counts" else "f") for name, array in arrays.items()
@@ -195,17 +204,26 @@ class GaussianProcess(Learner):
 
 def stored_bytes(features: Features, rows: int) -> int:
     """Return how many bytes a process at least stores that is fitted to so many rows like these."""
-    columns = sum(array.shape[1] for array in _scored_parts(features))  # as float64
+    blocks = (*_scored_parts(features), *_conditions_of(features))
+    columns = sum(array.shape[1] for array in blocks)  # as float64
     return min(rows, MAX_POOL) * (8 * columns + features.counts.shape[1])
 
 
 def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
     embedding = None if features.embedding is None else scores[1](features.embedding)
-    return Features(scores[0](features.descriptors), features.counts, embedding)
+    return Features(scores[0](features.descriptors), features.counts, embedding, features.conditions)
 
 
 def _scored_parts(rows: Features) -> list[np.ndarray]:
     return [array for array in (rows.descriptors, rows.embedding) if array is not None]
+
+
+def _conditions_of(rows: Features) -> list[np.ndarray]:
+    return [] if rows.conditions is None else [rows.conditions]
+
+
+def _count_kernels(rows: Features) -> int:
+    return 1 + len(_scored_parts(rows)) * (len(SCALES) + 1) + 4 * len(_conditions_of(rows))
 
 
 def _mean_distance(rows: np.ndarray) -> float:
@@ -216,8 +234,17 @@ def _mean_distance(rows: np.ndarray) -> float:
 def _kernels(left: Features, right: Features, scales: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the kernels one by one, because together they take much memory."""
     yield min_max_kernel(left.counts, right.counts)
-    for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=True):
+    for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=False):
         distances = squared_distances(one, other)
         for factor in SCALES:
             yield rational_quadratic_kernel(distances, factor * scale)
         yield (one @ other.T) * (2.0 / scale)
+    for one, other in zip(_conditions_of(left), _conditions_of(right), strict=True):
+        described = squared_distances(left.descriptors, right.descriptors)
+        similar = rational_quadratic_kernel(described, scales[0])
+        for kernel in (
+            rational_quadratic_kernel(squared_distances(one, other), scales[-1]),
+            (one @ other.T) * (2.0 / scales[-1]),
+        ):
+            yield kernel
+            yield kernel * similar

@@ -182,8 +182,9 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
         words += option_words("unit", unit)
     options = {name: record.get(name) for name in ("fragment", "wildcards")} | record["options"]
-    for value in options.get("missing_values", ()):
-        words += option_words("missing-value", value)
+    for key, option in (("conditions", "condition"), ("missing_values", "missing-value")):
+        for value in options.get(key, ()):
+            words += option_words(option, value)
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])

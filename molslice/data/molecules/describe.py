@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from molslice.data.molecules.conditions import values_of
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
@@ -25,6 +26,7 @@ class DescribedMolecules:
         parents: Parent of each row, equal for all forms of a compound; empty in rows that failed.
         scaffolds: Bemis-Murcko scaffold of each parent; empty without rings and in rows that failed.
         errors: Reason of each row that failed; None for the others.
+        conditions: Conditions of each row, float64 [n, K], as in `Conditioned.values`; None without any.
     """
 
     descriptors: np.ndarray
@@ -33,6 +35,7 @@ class DescribedMolecules:
     parents: list[str]
     scaffolds: list[str]
     errors: list[str | None]
+    conditions: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.errors)
@@ -41,11 +44,12 @@ class DescribedMolecules:
         """Return some rows, in the given order."""
         lists = (self.canonical, self.parents, self.scaffolds, self.errors)
         chosen: list[Any] = [[column[row] for row in rows] for column in lists]
-        return type(self)(self.descriptors[rows], self.counts[rows], *chosen)
+        conditions = None if self.conditions is None else self.conditions[rows]
+        return type(self)(self.descriptors[rows], self.counts[rows], *chosen, conditions)
 
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
-        """Join parts; no parts give no rows."""
+        """Join parts, without conditions; no parts give no rows."""
         from molslice.chem.descriptors import MORGAN_BITS, descriptor_names  # needs rdkit
 
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
@@ -126,4 +130,5 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
-    return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
+    conditions = values_of(smiles)
+    return DescribedMolecules(values, counts, canonical, compounds, rings, errors, conditions)

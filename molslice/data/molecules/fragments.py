@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from molslice.data.molecules.conditions import Conditioned
 from molslice.files.tables import Unreadable
 
 __all__ = ["choose_fragments", "count_wildcards"]
@@ -27,8 +28,9 @@ def choose_fragments(smiles: Sequence[str], choice: str, wildcards: str = "keep"
         from molslice.chem.smiles import ChemError
 
         try:
-            rows[place] = choose_fragment(text, choice)
-            replaced += rows[place] is not text
+            chosen = choose_fragment(text, choice)
+            replaced += chosen is not text
+            rows[place] = text.with_smiles(chosen) if isinstance(text, Conditioned) else chosen
         except ChemError as error:
             rows[place] = Unreadable(str(error))
     for place, reason in _wildcards(rows) if wildcards != "keep" else ():
