@@ -179,8 +179,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        conditions: As in `fit`: columns of X, which is a DataFrame then, such as a temperature, that the model
-            takes beside the molecule.
+        conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
+            a temperature.
         duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
@@ -283,8 +283,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None, which is much faster.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        conditions: As in `fit`: columns of X, which is a DataFrame then, such as a temperature, that the model
-            takes beside the molecule.
+        conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
+            a temperature.
         duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.

@@ -7,64 +7,135 @@ import numpy as np
 
 from molslice.data.molecules.conditions import MAX_WORDS, Condition
 from molslice.data.target_values import check_outliers
-from molslice.files.tables import NumberFormat, is_missing, numbers, trimmed
+from molslice.files.tables import Chunk, NumberFormat, is_missing, numbers, trimmed
 from molslice.files.urls import File
 from molslice.fitting.data import FitData
-from molslice.folders.fitted import ROW_COLUMNS, row_columns
+from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.types import MolsliceError
 
-__all__ = ["check_condition_names", "describe_conditions", "read_conditions"]
+__all__ = ["ConditionColumns"]
 
 SAME_ORDER = 1.0 - 1e-9  # rank correlation of a condition that is a function of a target
 COMPARED_VALUES = 20  # different values; fewer may have one order by chance
 
 
-def check_condition_names(
-    conditions: Sequence[str], targets: Sequence[str], smiles_column: str, split: str, path: File
-) -> None:
-    """Check that the columns of conditions have no other role.
+class ConditionColumns:
+    """The columns of the conditions of a table; without any, nothing is changed.
 
-    Raises:
-        MolsliceError: One is the column of SMILES, a target or the split, or has a name of `rows.csv`.
-    """
-    roles = dict.fromkeys((*ROW_COLUMNS, *row_columns(targets)), "a column of rows.csv; rename it")
-    roles |= {trimmed(split): "the split", trimmed(smiles_column): "the SMILES"}
-    roles |= {trimmed(name): "a target" for name in targets}
-    for name in conditions:
-        if role := roles.get(trimmed(name)):
-            raise MolsliceError(f"{path}: the column {name!r} cannot be both a condition and {role}")
-
-
-def read_conditions(
-    cells: dict[str, list[str]], path: File, place: Callable[[int], str], written: NumberFormat, outliers: str
-) -> tuple[np.ndarray, list[list[str] | None], list[str]]:
-    """Read the columns of conditions: numbers if all cells are numbers or missing, else categories.
+    A column whose cells are all numbers or missing is a number, any other a category.
 
     Args:
-        cells: The n cells of each of K columns.
+        names: The K columns.
         path: The table, for messages.
-        place: Describes a row by its index, for messages.
-        written: How numbers and missing values are written.
-        outliers: Whether to `refuse` numbers far outside the others, or to `keep` them.
 
-    Returns:
-        The numbers, NaN where missing, or places of words, float64 [n, K]; the words of each category, None
-        for a number; and a notice for each column with numbers far outside the others.
-
-    Raises:
-        MolsliceError: A category has too many words, or a number is far outside the others.
+    Attributes:
+        cells: The cells of each column by name.
+        values: The numbers, NaN where missing, or places of words, float64 [n, K].
+        kinds: The words of each category; None for a number.
     """
-    columns, kinds, notices = [], list[list[str] | None](), list[str]()
-    for name, texts in cells.items():
-        try:
-            values, words = numbers(texts, name, place, replace(written, classes=False)), None
-        except MolsliceError as error:
-            values, words = _words(name, texts, path, written, error)
-        else:
-            notices += check_outliers(values[:, None], [name], str(path), place, outliers)
-        columns.append(values)
-        kinds.append(words)
-    return np.stack(columns, axis=1), kinds, notices
+
+    values: np.ndarray
+
+    def __init__(self, names: Sequence[str], path: File) -> None:
+        self.path, self.cells = path, {name: list[str]() for name in names}
+        self.kinds: list[list[str] | None] = []
+
+    def check_names(self, targets: Sequence[str], smiles_column: str, split: str) -> None:
+        """Check that no column has another role.
+
+        Raises:
+            MolsliceError: One is the column of SMILES, a target or the split, or has a name of `rows.csv`.
+        """
+        roles = dict.fromkeys((*ROW_COLUMNS, *row_columns(targets)), f"a column of {ROWS}; rename it")
+        roles |= {trimmed(split): "the split", trimmed(smiles_column): "the SMILES"}
+        roles |= {trimmed(name): "a target" for name in targets}
+        for name in self.cells:
+            if role := roles.get(trimmed(name)):
+                raise MolsliceError(f"{self.path}: the column {name!r} cannot be both a condition and {role}")
+
+    def add(self, chunk: Chunk) -> None:
+        """Keep the cells of a chunk."""
+        for name, texts in self.cells.items():
+            texts += chunk[name]
+
+    def read(self, place: Callable[[int], str], written: NumberFormat, outliers: str) -> list[str]:
+        """Read the cells.
+
+        Args:
+            place: Describes a row by its index, for messages.
+            written: How numbers and missing values are written.
+            outliers: Whether to `refuse` numbers far outside the others, or to `keep` them.
+
+        Returns:
+            A notice for each column with numbers far outside the others.
+
+        Raises:
+            MolsliceError: A category has too many words, or a number is far outside the others.
+        """
+        columns, notices = [], list[str]()
+        for name, texts in self.cells.items():
+            try:
+                values, words = numbers(texts, name, place, replace(written, classes=False)), None
+            except MolsliceError as error:
+                values, words = _words(name, texts, self.path, written, error)
+            else:
+                notices += check_outliers(values[:, None], [name], str(self.path), place, outliers)
+            columns.append(values)
+            self.kinds.append(words)
+        if columns:
+            self.values = np.stack(columns, axis=1)
+        return notices
+
+    def attach(self, data: FitData) -> None:
+        """Make the conditions a part of the rows, which are all rows of the table."""
+        if self.cells:
+            data.molecules = replace(data.molecules, conditions=self.values)
+
+    def describe(self, data: FitData) -> np.ndarray:
+        """Describe the conditions by the training rows, and leave out held-out rows with others.
+
+        Args:
+            data: The rows, divided and merged.
+
+        Returns:
+            The rows that are kept, int [k].
+
+        Raises:
+            MolsliceError: A condition has the same value in all training rows, or is the target in another
+                form.
+        """
+        values, everything = data.molecules.conditions, np.arange(len(data.smiles))
+        if values is None or data.test.all():  # a fit without training rows is refused later
+            return everything
+        reasons: dict[int, str] = {}
+        conditions = []
+        for name, words, column in zip(self.cells, self.kinds, values.T, strict=True):
+            conditions.append(_describe(data, name, words, column, f"{self.path}, column {name!r}"))
+            data.findings.append(conditions[-1].describe())
+            for row, value in enumerate(column.tolist()):
+                try:
+                    column[row] = conditions[-1].read(value if words is None else words[int(value)])
+                except MolsliceError as error:
+                    reasons.setdefault(row, str(error))
+        data.conditions, kept = tuple(conditions), np.setdiff1d(everything, list(reasons))
+        if reasons:
+            first = next(iter(reasons.values()))
+            data.lose(f"{len(reasons):,} held-out row{'s' * (len(reasons) > 1)} left out; the first: {first}")
+            data.keep(kept)
+        return kept
+
+
+def _describe(
+    data: FitData, name: str, words: Sequence[str] | None, column: np.ndarray, where: str
+) -> Condition:
+    """Describe a condition by its values in the training rows."""
+    trained = column[~data.test]
+    if len(np.unique(trained)) < 2:
+        only = f"{trained[0]:g}" if words is None else words[int(trained[0])]
+        only = "missing" if only in ("", "nan") else only
+        raise MolsliceError(f"{where}: the condition is {only} in every training row; leave it out")
+    _check_leak(data, column, where)
+    return Condition.of_training(name, trained, words)
 
 
 def _words(
@@ -76,56 +147,15 @@ def _words(
     words = sorted(set(cells))
     if len(words) > MAX_WORDS:
         raise MolsliceError(
-            f"{path}, column {name!r}: {len(words):,} different words; a condition is a number, or a category "
-            f"of at most {MAX_WORDS} words. It is no number because of {no_number}"
+            f"{path}, column {name!r}: {len(words):,} different words; a condition is a number, or a "
+            f"category of at most {MAX_WORDS} words. It is no number because of {no_number}"
         )
     places = {word: place for place, word in enumerate(words)}
     return np.array([places[word] for word in cells], np.float64), words
 
 
-def describe_conditions(data: FitData, path: File, kinds: Sequence[Sequence[str] | None]) -> np.ndarray:
-    """Describe the conditions by the training rows, and leave out held-out rows with others.
-
-    Args:
-        data: The rows, with the result of `read_conditions` as the conditions of their molecules.
-        path: The table, for messages.
-        kinds: The words of each category; None for a number.
-
-    Returns:
-        The rows that are kept, int [k].
-
-    Raises:
-        MolsliceError: A condition has the same value in all training rows, or is the target in another form.
-    """
-    values, conditions = data.molecules.conditions, []
-    assert values is not None
-    reasons: dict[int, str] = {}
-    for index, (name, words) in enumerate(zip(data.condition_names, kinds, strict=True)):
-        column, where = values[:, index], f"{path}, column {name!r}"
-        trained = column[~data.test]
-        if len(np.unique(trained)) < 2:
-            only = trained[0] if words is None else words[int(trained[0])]
-            shown = "missing" if only == "" or only != only else f"{only:g}" if words is None else only  # noqa: PLR0124
-            raise MolsliceError(f"{where}: the condition is {shown} in every training row; leave it out")
-        _check_leak(data, column, where)
-        condition = Condition.of_training(name, trained, words)
-        conditions.append(condition)
-        data.findings.append(condition.describe())
-        for row, value in enumerate(column.tolist()):
-            try:
-                column[row] = condition.read(value if words is None else words[int(value)])
-            except MolsliceError as error:
-                reasons.setdefault(row, str(error))
-    data.conditions, kept = tuple(conditions), np.setdiff1d(np.arange(len(values)), list(reasons))
-    if reasons:
-        first = next(iter(reasons.values()))
-        data.lose(f"{len(reasons):,} held-out row{'s' * (len(reasons) > 1)} left out; the first: {first}")
-        data.keep(kept)
-    return kept
-
-
 def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:
-    """Refuse a condition that is a target in another form: in another unit, or another name for each class."""
+    """Refuse a condition that is a target in another form: another unit, or other words for the classes."""
     from scipy.stats import spearmanr
 
     for name, target in zip(data.names, data.targets.T, strict=True):
@@ -138,6 +168,6 @@ def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:
             same = min(different) >= COMPARED_VALUES and abs(spearmanr(*both).statistic) > SAME_ORDER
         if same:
             raise MolsliceError(
-                f"{where}: the condition tells the target {name!r} of every training row, so it is the target "
-                "in another form; leave it out"
+                f"{where}: the condition tells the target {name!r} of every training row, so it is the "
+                "target in another form; leave it out"
             )

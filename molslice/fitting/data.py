@@ -65,7 +65,7 @@ class FitOptions:
 
 @dataclass(slots=True)
 class FitData:
-    """Rows of a fit: one for each molecule and its conditions, or for each measurement if duplicates are kept.
+    """Rows of a fit: one for each molecule in its conditions, or for each measurement if duplicates are kept.
 
     Attributes:
         smiles: SMILES of each row as in the table.
@@ -81,7 +81,6 @@ class FitData:
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
-        condition_names: Names of the K conditions.
         conditions: What the training rows have of each condition.
     """
 
@@ -98,7 +97,6 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
-    condition_names: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
     def scaffold_or_parent(self, row: int) -> str:

@@ -55,8 +55,8 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
     count = (
         f"1 molecule has several rows{alike}, with {'different' if differing else 'equal'} values"
         if len(several) == 1
-        else f"{len(several):,} molecules have several rows{alike}, {len(differing):,} of them with different "
-        "values"
+        else f"{len(several):,} molecules have several rows{alike}, {len(differing):,} of them with "
+        "different values"
     )
     if duplicates == "refuse":
         first = " and ".join(dict.fromkeys(data.smiles[row] for row in several[0][:2]))

@@ -60,7 +60,7 @@ def summarize(
         by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
     """
     if epochs and data.conditions:
-        listed = ", ".join(data.condition_names)
+        listed = ", ".join(condition.name for condition in data.conditions)
         data.findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
     metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=by_scaffold)
     table, refusals = [], data.refusals.report()

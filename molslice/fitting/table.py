@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from molslice.data.molecules.tables import check_decimal_mark, find_classes, ope
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
-from molslice.fitting.conditions import check_condition_names, describe_conditions, read_conditions
+from molslice.fitting.conditions import ConditionColumns
 from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
@@ -61,7 +60,7 @@ def read_fit_data(
     words: list[str] = []
     numbers: list[np.ndarray] = []
     places: list[str] = []
-    cells = {name: list[str]() for name in options.conditions}
+    conditions = ConditionColumns(options.conditions, path)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
@@ -69,21 +68,22 @@ def read_fit_data(
                 f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
                 "SMILES with --smiles-column"
             )
-        check_condition_names([*cells], names, column, split, path)
+        conditions.check_names(names, column, split)
         known = [tables.trimmed(name) for name in table.names]
         if split not in SPLITS and tables.trimmed(split) not in known:
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
-        check_decimal_mark(table, [*names, *cells], options.written.decimal)
+        check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
         written = options.written
         if kind != "regression":
             written, meanings = find_classes(table, names, written)
             findings += meanings
-        side = SideColumns(table, names, [*cells])
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *cells, *side.names]):
+        side = SideColumns(table, names, options.conditions)
+        for chunk in table.chunks(
+            CHUNK_ROWS, [column, *names, *split_columns, *conditions.cells, *side.names]
+        ):
             side.add(chunk)
             smiles += chunk[column]
-            for name, texts in cells.items():
-                texts += chunk[name]
+            conditions.add(chunk)
             words += [word for name in split_columns for word in chunk[name]]
             read = tables.labels if kind == "classification" else tables.numbers
             columns = [read(chunk[name], name, chunk.where, written) for name in names]
@@ -97,10 +97,8 @@ def read_fit_data(
         *side.notices(),
         *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
         *doubts,
+        *conditions.read(places.__getitem__, written, options.outliers),
     ]
-    if cells:
-        given, kinds, outside = read_conditions(cells, path, places.__getitem__, written, options.outliers)
-        notices += outside
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
@@ -117,8 +115,7 @@ def read_fit_data(
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
-    if cells:
-        data.molecules, data.condition_names = replace(described, conditions=given), tuple(cells)
+    conditions.attach(data)
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -127,8 +124,7 @@ def read_fit_data(
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
-    if cells:
-        geometric = geometric[describe_conditions(data, path, kinds)]
+    geometric = geometric[conditions.describe(data)]
     describe_forms(data)
     _check_targets(data, path)
     data.logarithmic = tuple(

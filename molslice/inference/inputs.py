@@ -1,4 +1,4 @@
-"""The molecules that Python code gives to a model: texts, RDKit molecules, and collections of them; conditions.
+"""The molecules and conditions that Python code gives to a model, in every usual form.
 
 One row out for each molecule in, always: a missing or unusable value keeps its row and has a reason.
 """
@@ -23,7 +23,7 @@ Molecules = Any
 """One SMILES or RDKit molecule, or a list, array, pandas or polars Series or DataFrame of them."""
 
 Conditions = Mapping[str, Any]
-"""For each condition, by name, one value for all molecules, or a list, array or Series of a value for each."""
+"""For each condition by name: one value for all molecules, or a list, array or Series of values."""
 
 FORMS = "a SMILES, an RDKit molecule, or a list, array, Series or DataFrame of them"
 MISSING = "no SMILES given"

@@ -1,7 +1,7 @@
 """Conditions: numbers and categories beside the SMILES, such as a temperature or an assay.
 
-A row with conditions travels as a `Conditioned` text, so that whatever takes SMILES takes it too. A model with
-conditions refuses a row that has lost them.
+A row with conditions travels as a `Conditioned` text, so that whatever takes SMILES takes it too. A model
+with conditions refuses a row that has lost them.
 """
 
 from collections.abc import Mapping, Sequence
