@@ -1,4 +1,4 @@
-"""Numbers and categories beside the SMILES: the law that is learned, what is refused, and every way to predict."""
+"""Numbers and categories beside the SMILES: what is learned, what is refused, and every way to predict."""
 
 import csv
 import json

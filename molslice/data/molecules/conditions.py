@@ -81,7 +81,7 @@ class Condition:
         if words is not None:
             places, counts = np.unique(values.astype(int), return_counts=True)
             std = float(np.sqrt(1.0 - ((counts / counts.sum()) ** 2).sum())) or 1.0
-            return cls(name, tuple(words[place] for place in places), std=std)
+            return cls(name, tuple(words[int(place)] for place in places), std=std)
         known = values[np.isfinite(values)]
         logarithmic = is_log_normal(known)
         scaled = np.log10(known) if logarithmic else known

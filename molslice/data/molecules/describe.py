@@ -45,7 +45,7 @@ class DescribedMolecules:
         lists = (self.canonical, self.parents, self.scaffolds, self.errors)
         chosen: list[Any] = [[column[row] for row in rows] for column in lists]
         conditions = None if self.conditions is None else self.conditions[rows]
-        return type(self)(self.descriptors[rows], self.counts[rows], *chosen, conditions)
+        return type(self)(self.descriptors[rows], self.counts[rows], *chosen, conditions=conditions)
 
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
