@@ -4,10 +4,11 @@
 
 Each molecule of a table of measured solubilities gets four temperatures from 278 to 333 K. Its solubility at
 them follows van 't Hoff's law from the measured value at 298.15 K. The enthalpy of solution, in kJ/mol, is
-15 + 7 donors + 6 aromatic rings + 2 sqrt(heavy atoms), with a standard deviation of 3 that no structure tells,
-and each value has a noise of 0.05. A tenth of the molecules is new. Models with and without the column of the
-temperature are fitted to the same rows, without an encoder. Besides the error of the values, the error of
-their differences between the temperatures of a molecule is measured, which the measured value has no part in.
+15 + 7 donors + 6 aromatic rings + 2 sqrt(heavy atoms), with a standard deviation of 3 that no structure
+tells, and each value has a noise of 0.05. A tenth of the molecules is new. Models with and without the column
+of the temperature are fitted to the same rows, without an encoder. Besides the error of the values, the error
+of their differences between the temperatures of a molecule is measured, which the measured value has no part
+in.
 
 Writes `benchmarks/results/fit_conditions.json`.
 """
@@ -34,7 +35,9 @@ def enthalpy(smiles: str, draw: np.random.Generator) -> float:
     """Return the enthalpy of solution of a molecule, in kJ/mol."""
     molecule = Chem.MolFromSmiles(smiles)
     donors, rings = rdMolDescriptors.CalcNumHBD(molecule), rdMolDescriptors.CalcNumAromaticRings(molecule)
-    return 15.0 + 7.0 * donors + 6.0 * rings + 2.0 * molecule.GetNumHeavyAtoms() ** 0.5 + draw.normal(0.0, 3.0)
+    return (
+        15.0 + 7.0 * donors + 6.0 * rings + 2.0 * molecule.GetNumHeavyAtoms() ** 0.5 + draw.normal(0.0, 3.0)
+    )
 
 
 def make_rows(path: str, target: str, count: int) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from fastapi.testclient import TestClient
 
 from molslice.cli import main
 from molslice.data.molecules.conditions import encode
@@ -24,11 +25,14 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
 from molslice.learners import Features
+from molslice.serve import app as app_module
+from molslice.serve.app import Service, build_app
 from molslice.serve.served_model import load_models
 from molslice.serve.worker import answer
 from molslice.types import MolsliceError
 from tests.fitting.test_fit import write_table
 from tests.inference.models import embedded_smiles
+from tests.serve.inline import InlineWorker
 
 pytestmark = pytest.mark.usefixtures("few_trees", "few_epochs")
 
@@ -463,19 +467,23 @@ def test_intervals_and_the_domain_know_the_conditions(model):
     assert inside.neighbors[0].measured is None  # a mean over temperatures would mislead
 
 
-def test_the_service_takes_one_value_for_a_request(model):
-    models = load_models({"model": str(model[0])}, "cpu")
-    assert models["model"].describe()["conditions"] == ["temperature", "laboratory"]
-    options = {"model": "model", "smiles": ["CCO", "CCC"]}
-    state, rows = answer(models, "predict", {**options, "conditions": GIVEN}, lambda value: None)
-    assert state == "done"
-    expected = load_model(model[0]).predict(["CCO", "CCC"], conditions=GIVEN)
-    np.testing.assert_allclose([row["values"]["logS"] for row in rows], expected, rtol=1e-6)
-    state, reason = answer(models, "predict", options, lambda value: None)
-    assert (state, reason) == (
-        "failed",
-        "model takes the conditions temperature, laboratory, got no values of them",
-    )
+def test_the_service_takes_one_value_for_a_request(model, monkeypatch):
+    monkeypatch.setattr(app_module, "WorkerProcess", InlineWorker)
+    with TestClient(build_app(Service({"model": str(model[0])}))) as client:
+        (card,) = client.get("/models").json()
+        assert card["conditions"] == ["temperature", "laboratory"]
+        smiles = ["CCO", "CCC"]
+        answers = [
+            client.post("/predict", json={"smiles": smiles, "conditions": {**GIVEN, "temperature": value}})
+            for value in (300, "300")
+        ]
+        refused = client.post("/predict", json={"smiles": smiles})
+    expected = load_model(model[0]).predict(smiles, conditions=GIVEN)
+    for received in answers:
+        values = [row["values"]["logS"] for row in received.json()["predictions"]]
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
+    reason = "model takes the conditions temperature, laboratory, got no values of them"
+    assert (refused.status_code, refused.json()["detail"]) == (422, reason)
 
 
 def test_uploaded_files_have_a_column_for_each_condition(model, tmp_path):
