@@ -35,6 +35,7 @@ EXAMPLE = """\
   molslice fit measured.csv --target active --split scaffold --out activity
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv --target logS --condition temperature --out solubility
+  molslice fit measured.csv --target logS --smiles-column solute --smiles-column solvent --out solubility
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
 
@@ -51,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
-    add_columns(parser)
+    add_columns(parser, paired=True)
+    parser.add_argument(
+        "--symmetric", action="store_true", help="swapping the molecules of a pair changes nothing"
+    )
     add_number_format(parser)
     parser.add_argument(
         "--outliers",
@@ -149,6 +153,7 @@ def run(args: argparse.Namespace) -> int:
         args.target,
         args.out,
         smiles_column=args.smiles_column,
+        symmetric=args.symmetric,
         delimiter=args.delimiter,
         decimal=args.decimal,
         missing_values=args.missing_value,
@@ -183,5 +188,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         say(STANDARD_ERROR)
         given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
+        given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
         say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     return 0

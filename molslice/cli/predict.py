@@ -184,7 +184,8 @@ def _predict_listed(
         write(listed_text(predictor, args.smiles, predictions, options))
     say_refusals(refusals.report(), quiet=args.quiet)
     if all(reason is not None for reason in predictions.errors):
-        say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
+        which = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
+        say(f"error: {which}; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
     say_treated_rows(predictions.replaced, wildcards, quiet=args.quiet)
     return 0

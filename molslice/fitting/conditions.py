@@ -1,15 +1,15 @@
-"""The conditions of a fit: read their columns, find their kinds, and describe what the training rows have."""
+"""What a fit has beside the SMILES: the columns of conditions, their kinds, and the second molecule."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from molslice.data.molecules.conditions import MAX_WORDS, Condition
+from molslice.data.molecules.conditions import MAX_WORDS, Condition, conditioned_rows
 from molslice.data.target_values import check_outliers
 from molslice.files.tables import Chunk, NumberFormat, is_missing, numbers, trimmed
 from molslice.files.urls import File
-from molslice.fitting.data import FitData
+from molslice.fitting.data import FitData, FitOptions
 from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.types import MolsliceError
 
@@ -20,24 +20,27 @@ COMPARED_VALUES = 20  # different values; fewer may have one order by chance
 
 
 class ConditionColumns:
-    """The columns of the conditions of a table; without any, nothing is changed.
+    """The columns of the conditions and of the second molecule of a table; without any, nothing is changed.
 
     A column whose cells are all numbers or missing is a number, any other a category.
 
     Args:
-        names: The K columns.
+        options: The names of the K conditions and of the column of the second molecule.
         path: The table, for messages.
 
     Attributes:
-        cells: The cells of each column by name.
+        cells: The cells of each condition by name.
+        partners: The cells of the second molecule by its column, if there is one.
         values: The numbers, NaN where missing, or places of words, float64 [n, K].
         kinds: The words of each category; None for a number.
     """
 
     values: np.ndarray
 
-    def __init__(self, names: Sequence[str], path: File) -> None:
-        self.path, self.cells = path, {name: list[str]() for name in names}
+    def __init__(self, options: FitOptions, path: File) -> None:
+        self.path, self.partner, self.symmetric = path, options.partner_column, options.symmetric
+        self.cells = {name: list[str]() for name in options.conditions}
+        self.partners = {name: list[str]() for name in [self.partner] if name is not None}
         self.kinds: list[list[str] | None] = []
 
     def check_names(self, targets: Sequence[str], smiles_column: str, split: str) -> None:
@@ -49,13 +52,24 @@ class ConditionColumns:
         roles = dict.fromkeys((*ROW_COLUMNS, *row_columns(targets)), f"a column of {ROWS}; rename it")
         roles |= {trimmed(split): "the split", trimmed(smiles_column): "the SMILES"}
         roles |= {trimmed(name): "a target" for name in targets}
-        for name in self.cells:
-            if role := roles.get(trimmed(name)):
-                raise MolsliceError(f"{self.path}: the column {name!r} cannot be both a condition and {role}")
+        for kind, names in (("the second molecule", self.partners), ("a condition", self.cells)):
+            for name in names:
+                if role := roles.get(trimmed(name)):
+                    raise MolsliceError(f"{self.path}: the column {name!r} cannot be both {kind} and {role}")
+                roles[trimmed(name)] = kind
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, which `add` needs."""
+        return [*self.cells, *self.partners]
+
+    def rows(self, smiles: list[str]) -> list[str]:
+        """Return the rows to describe: the SMILES, with the second molecule if there is one."""
+        return conditioned_rows(smiles, self.partners, (), self.partner) if self.partners else smiles
 
     def add(self, chunk: Chunk) -> None:
         """Keep the cells of a chunk."""
-        for name, texts in self.cells.items():
+        for name, texts in {**self.cells, **self.partners}.items():
             texts += chunk[name]
 
     def read(self, place: Callable[[int], str], written: NumberFormat, outliers: str) -> list[str]:
@@ -88,6 +102,14 @@ class ConditionColumns:
 
     def attach(self, data: FitData) -> None:
         """Make the conditions a part of the rows, which are all rows of the table."""
+        for name, texts in self.partners.items():
+            data.partner, data.partners, data.symmetric = name, texts, self.symmetric
+            order = "first in the alphabet" if self.symmetric else f"of the column {data.smiles_column!r}"
+            data.findings.append(
+                f"second molecule: column {name!r}; rows with one first molecule, {order}, are in one fold"
+            )
+            if self.symmetric:
+                data.molecules = data.molecules.in_order()
         if self.cells:
             data.molecules = replace(data.molecules, conditions=self.values)
 

@@ -1,5 +1,6 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from molslice.data.molecules.conditions import Condition, encode
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
+from molslice.learners import Features
 from molslice.tasks.targets import Kind
 
 __all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
@@ -22,10 +24,14 @@ class FitOptions:
     """How a table is read, divided and fitted; see the arguments of `molslice.fitting.fit.fit`.
 
     Attributes:
+        partner_column: The column of the second molecule of a pair; None for single molecules.
+        symmetric: Whether the order of a pair has no meaning.
         written: How the numbers of the targets are written.
     """
 
     smiles_column: str | None = None
+    partner_column: str | None = None
+    symmetric: bool = False
     delimiter: str | None = None
     written: NumberFormat = DEFAULT_FORMAT
     outliers: str = "refuse"
@@ -56,6 +62,7 @@ class FitOptions:
             "scale": self.scale,
             "split": self.split,
             "conditions": list(self.conditions),
+            **({"symmetric": self.symmetric} if self.partner_column else {}),
             "duplicates": self.duplicates,
             "members": self.members,
             "minutes": self.minutes,
@@ -82,6 +89,9 @@ class FitData:
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
         conditions: What the training rows have of each condition.
+        partner: The column of the second molecule; None for single molecules.
+        partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
+        symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
     """
 
     smiles: list[str]
@@ -98,6 +108,24 @@ class FitData:
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    partner: str | None = None
+    partners: list[str] = field(default_factory=list)
+    symmetric: bool = False
+
+    @property
+    def names_of_molecules(self) -> list[tuple[str, ...]]:
+        """The canonical SMILES of the molecule of each row, or of both molecules."""
+        second = [] if self.molecules.partners is None else [self.molecules.partners.canonical]
+        return [*zip(self.molecules.canonical, *second, strict=True)]
+
+    def features(self, embed: Callable[[list[str]], np.ndarray | None]) -> Features:
+        """Return what the learners take; `embed` returns embeddings of SMILES, None without an encoder."""
+        first, second = self.molecules, self.molecules.partners
+        features = Features(first.descriptors, first.counts, embed(first.canonical), self.encoded_conditions)
+        if second is None:
+            return features
+        others = Features(second.descriptors, second.counts, embed(second.canonical))
+        return features.joined(others, symmetric=self.symmetric)
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -113,6 +141,7 @@ class FitData:
     def keep(self, rows: np.ndarray) -> None:
         """Keep only these rows, int [k], in their order."""
         self.smiles = [self.smiles[row] for row in rows]
+        self.partners = [self.partners[row] for row in rows if self.partners]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
         self.test = self.test[rows] if len(self.test) else self.test
@@ -127,7 +156,7 @@ class FitData:
         if self.molecules.conditions is not None:
             given = np.nan_to_num(self.molecules.conditions, nan=np.inf)
             values = np.concatenate([values, given], axis=1)
-        keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
+        keys = [*zip(self.names_of_molecules, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
         return rows

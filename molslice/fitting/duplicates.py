@@ -27,9 +27,9 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
     Raises:
         MolsliceError: There are duplicates, and they are refused.
     """
-    groups: dict[tuple[str, bool, bytes], list[int]] = {}
+    groups: dict[tuple[tuple[str, ...], bool, bytes], list[int]] = {}
     given = data.molecules.conditions
-    for row, canonical in enumerate(data.molecules.canonical):
+    for row, canonical in enumerate(data.names_of_molecules):
         test = bool(data.test[row]) if by_column else False
         conditions = b"" if given is None else (given[row] + 0.0).tobytes()  # -0.0 + 0.0 is 0.0
         groups.setdefault((canonical, test, conditions), []).append(row)
@@ -42,16 +42,18 @@ def merge_duplicates(data: FitData, path: File, duplicates: Duplicates, *, by_co
                 else f"{len(both):,} held-out molecules are also training molecules"
             )
             if duplicates == "refuse":
+                first = " and ".join(min(both))
                 raise MolsliceError(
-                    f"{path}: {overlap}; the first: {min(both)}. Remove them, or choose duplicates average "
-                    "or keep"
+                    f"{path}: {overlap}; the first: {first}. Remove them, or choose duplicates average or "
+                    "keep"
                 )
             data.findings.append(f"{overlap}; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
         return data.targets
     differing = [rows for rows in several if _differ(data.targets[rows])]
-    alike = "" if given is None else " in the same conditions"
+    alike = " with one second molecule" if data.partner else ""
+    alike += "" if given is None else " in the same conditions"
     count = (
         f"1 molecule has several rows{alike}, with {'different' if differing else 'equal'} values"
         if len(several) == 1

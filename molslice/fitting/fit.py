@@ -56,7 +56,8 @@ def fit(
     target: str | Sequence[str],
     out: Path | str,
     *,
-    smiles_column: str | None = None,
+    smiles_column: str | Sequence[str] | None = None,
+    symmetric: bool = False,
     delimiter: str | None = None,
     decimal: str | None = None,
     missing_values: float | str | Sequence[float | str] = (),
@@ -86,7 +87,10 @@ def fit(
             compressed with gzip or Zstandard.
         target: The measured column or columns. An empty cell is a missing value.
         out: The folder to write; it must not exist or be empty.
-        smiles_column: The column of SMILES; None finds it.
+        smiles_column: The column of SMILES; None finds it. Two columns, such as a solute and a solvent, are
+            the molecules of a pair; all rows with one first molecule are in one fold or held out.
+        symmetric: Whether swapping the molecules of a pair changes nothing. The first molecule is then the
+            one whose canonical SMILES is first in the alphabet.
         delimiter: The character between cells; None finds it.
         decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
@@ -131,13 +135,16 @@ def fit(
     path, folder = _as_table(data), Path(_as_path("out", out))
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
-    for name, value in {"split": split, "smiles_column": smiles_column, "delimiter": delimiter}.items():
+    first, partner = _pair(smiles_column, symmetric)
+    for name, value in {"split": split, "smiles_column": first, "delimiter": delimiter}.items():
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
     options = FitOptions(
-        smiles_column=smiles_column,
+        smiles_column=first,
+        partner_column=partner,
+        symmetric=symmetric,
         delimiter=delimiter,
         written=NumberFormat(decimal, listed_values(missing_values)),
         outliers=outliers,
@@ -174,12 +181,12 @@ def fit(
         targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
         canonical = rows.molecules.canonical
         embedding_start = time.monotonic()
-        embedding = (
-            None if network is None else network.embed(canonical, workers=processes, progress=not quiet)
+        features = rows.features(
+            lambda smiles: (
+                None if network is None else network.embed(smiles, workers=processes, progress=not quiet)
+            )
         )
         embedding_seconds = time.monotonic() - embedding_start
-        fixed = rows.molecules.descriptors, rows.molecules.counts
-        features = Features(*fixed, embedding, rows.encoded_conditions)
         _check_size(features, learned[~rows.test], path)
         folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
@@ -189,8 +196,11 @@ def fit(
         left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
-            epochs = affordable_epochs(folds[0], deadline - time.monotonic(), embedding_seconds)
-            if not epochs:
+            if partner is None:
+                epochs = affordable_epochs(folds[0], deadline - time.monotonic(), embedding_seconds)
+            else:
+                rows.findings.append("no fine-tuned networks: they take one molecule, not pairs")
+            if partner is None and not epochs:
                 left_out.append("fine-tuned networks")
         if encoder is not None and epochs:
             with Progress("networks", unit="folds", shown=not quiet) as tuned:
@@ -271,6 +281,17 @@ def _check_size(features: Features, values: np.ndarray, path: File) -> None:
             f"{path}: a model of {values.shape[1]:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
         )
+
+
+def _pair(columns: str | Sequence[str] | None, symmetric: bool) -> tuple[Any, str | None]:
+    """Return the columns of the first and of the second molecule; None for one that is not given."""
+    if columns is None or isinstance(columns, str) or not isinstance(columns, Sequence):
+        names = (columns,)
+    elif len(names := checked_columns("smiles_column", columns)) not in (1, 2):
+        raise MolsliceError(f"give one column of SMILES, or two for pairs of molecules, got {len(names)}")
+    if symmetric and len(names) < 2:
+        raise MolsliceError("symmetric needs two columns of SMILES")
+    return names[0], names[1] if len(names) > 1 else None
 
 
 def _as_table(data: File | str) -> File:

@@ -94,6 +94,7 @@ def summarize(
             int(folds.max()) + 1 if epochs else 0,
             len(folds),
             data.conditions,
+            data.partner,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -156,9 +157,10 @@ def write_fit(
     _calibrate(data, fitted, folds, places).write(folder)
     known = np.argsort(places)
     known = known[~data.test[known]]
-    smiles = [data.smiles[row] for row in known]
-    values = None if data.conditions else data.targets[known]  # a mean over conditions would say little
-    TrainingDomain.of_smiles(smiles, record["fragment"], values=values).write(folder)
+    if data.partner is None:  # pairs have no domain
+        smiles = [data.smiles[row] for row in known]
+        values = None if data.conditions else data.targets[known]  # a mean over conditions would say little
+        TrainingDomain.of_smiles(smiles, record["fragment"], values=values).write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
@@ -193,6 +195,7 @@ def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, p
     """
     columns = row_columns(data.names)
     given = [condition.name for condition in data.conditions]
+    given += [name for name in [data.partner] if name is not None]
     predictions = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *given])
     header = [*ROW_COLUMNS, *columns, *predictions, *given]
     predicted = np.full((len(data.smiles), len(columns)), np.nan)
@@ -206,7 +209,6 @@ def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, p
     for row in np.argsort(places):
         smiles, split = data.smiles[row], "test" if data.test[row] else "train"
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
-        writer.writerow(
-            [smiles, split, folds[row] if folds[row] >= 0 else "", *cells, *data.condition_cells(row)]
-        )
+        cells += [*data.condition_cells(row), *data.partners[row : row + 1]]
+        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()

@@ -60,7 +60,7 @@ def read_fit_data(
     words: list[str] = []
     numbers: list[np.ndarray] = []
     places: list[str] = []
-    conditions = ConditionColumns(options.conditions, path)
+    conditions = ConditionColumns(options, path)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         if column in names:
@@ -77,9 +77,9 @@ def read_fit_data(
         if kind != "regression":
             written, meanings = find_classes(table, names, written)
             findings += meanings
-        side = SideColumns(table, names, options.conditions)
+        side = SideColumns(table, names, conditions.names)
         for chunk in table.chunks(
-            CHUNK_ROWS, [column, *names, *split_columns, *conditions.cells, *side.names]
+            CHUNK_ROWS, [column, *names, *split_columns, *conditions.names, *side.names]
         ):
             side.add(chunk)
             smiles += chunk[column]
@@ -102,10 +102,11 @@ def read_fit_data(
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = choose_fragments(smiles, options.fragment)
+    rows = conditions.rows(smiles)
+    chosen, replaced = choose_fragments(rows, options.fragment)
     if options.fragment != "keep":
         after, before = (
-            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
+            sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, rows)
         )
         done = "replaced" if options.fragment == "largest" else "refused"
         findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")

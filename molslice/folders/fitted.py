@@ -52,7 +52,8 @@ FORMAT = "molslice-fit-1"
 LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
 ASSIGNED = "molslice-fit-3"  # has several assignments of rows to folds; may have logarithms
 CONDITIONED = "molslice-fit-conditions"  # has conditions; may have all of the above
-FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED, CONDITIONED)
+PAIRED = "molslice-fit-pairs"  # has a second molecule in each row; may have all of the above
+FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED, CONDITIONED, PAIRED)
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -78,6 +79,16 @@ class FittedModel:
     about: Mapping[str, Any]
     scales: tuple[ErrorScale | None, ...]
     conditions: tuple[Condition, ...] = ()
+
+    @property
+    def partner(self) -> str | None:
+        """The column of the second molecule of a pair; None for single molecules."""
+        return self.about.get("partner")
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the order of the molecules of a pair has no meaning."""
+        return bool(self.about["options"].get("symmetric", False))
 
     @property
     def num_networks(self) -> int:
@@ -147,6 +158,7 @@ def describe_model(
     networks: int,
     assignments: int,
     conditions: Sequence[Condition] = (),
+    partner: str | None = None,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -159,10 +171,12 @@ def describe_model(
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
         conditions: The numbers and categories that the learners take beside the molecule.
+        partner: The column of the second molecule of a pair; None for single molecules.
     """
     plain = LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT
+    single = CONDITIONED if conditions else ASSIGNED if assignments > 1 else plain
     return {
-        "format": CONDITIONED if conditions else ASSIGNED if assignments > 1 else plain,
+        "format": single if partner is None else PAIRED,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -172,6 +186,7 @@ def describe_model(
         "networks": networks,
         "assignments": assignments,
         **({"conditions": [one.to_mapping() for one in conditions]} if conditions else {}),
+        **({} if partner is None else {"partner": partner}),
     }
 
 
@@ -285,8 +300,11 @@ def _read_scales(record: Mapping[str, Any], targets: int) -> tuple[ErrorScale | 
 
 def _read_conditions(record: Mapping[str, Any]) -> tuple[Condition, ...]:
     listed = record.get("conditions", [])
-    if not isinstance(listed, list) or bool(listed) != (record["format"] == CONDITIONED):
-        raise MolsliceError(f"invalid conditions for the format {record['format']!r}")
+    kind, partner = record["format"], record.get("partner")
+    if not isinstance(listed, list) or (bool(listed) != (kind == CONDITIONED) and kind != PAIRED):
+        raise MolsliceError(f"invalid conditions for the format {kind!r}")
+    if isinstance(partner, str) != (kind == PAIRED):
+        raise MolsliceError(f"invalid second molecule for the format {kind!r}: {partner!r}")
     conditions = tuple(map(Condition.from_mapping, listed))
     if len({one.name for one in conditions}) < len(conditions):
         raise MolsliceError("two conditions have the same name")

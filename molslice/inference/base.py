@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from itertools import tee
@@ -56,6 +56,8 @@ class SmilesPredictor(ABC):
         wildcards: What happens to a row with a wildcard: `refuse` it, or `keep` it as a graph. See
             `molslice.chem.fragments`.
         conditions: The numbers and categories that the model takes beside a molecule.
+        partner: The name of the second molecule of each row, given as a condition; None for single molecules.
+        smiles_column: The column of SMILES in tables; None finds it.
         label: Name of a prediction in reports of progress.
     """
 
@@ -68,6 +70,8 @@ class SmilesPredictor(ABC):
     fragment: str = "keep"
     wildcards: str = "refuse"
     conditions: tuple[Condition, ...] = ()
+    partner: str | None = None
+    smiles_column: str | None = None
     label: str = "predict"
     _domain: TrainingDomain | None = None
 
@@ -178,15 +182,26 @@ class SmilesPredictor(ABC):
 
     @property
     def condition_names(self) -> list[str]:
-        """Names of the conditions, which a table of molecules has as columns."""
-        return [condition.name for condition in self.conditions]
+        """Names of the conditions and of the second molecule, which a table of molecules has as columns."""
+        second = [] if self.partner is None else [self.partner]
+        return [*(condition.name for condition in self.conditions), *second]
 
     def rows_of(self, chunk: Chunk, smiles_column: str) -> list[str]:
         """Return the rows of a chunk of a table, with their conditions if the model takes some."""
-        smiles = chunk[smiles_column]
-        if not self.conditions:
+        return self.conditioned(chunk[smiles_column], lambda names: {name: chunk[name] for name in names})
+
+    def conditioned(
+        self, smiles: list[str], find: Callable[[list[str]], Mapping[str, Sequence[object]]]
+    ) -> list[str]:
+        """Return rows with their conditions and second molecules, if the model takes some.
+
+        Args:
+            smiles: The SMILES.
+            find: Returns the cells of columns by their names.
+        """
+        if not self.condition_names:
             return smiles
-        return conditioned_rows(smiles, {name: chunk[name] for name in self.condition_names}, self.conditions)
+        return conditioned_rows(smiles, find(self.condition_names), self.conditions, self.partner)
 
     def _checked_rows(self, rows: list[str]) -> list[str]:
         """Return rows.
@@ -194,11 +209,14 @@ class SmilesPredictor(ABC):
         Raises:
             MolsliceError: The model takes conditions, and a row has none.
         """
-        width = len(self.conditions)
-        for row in rows if width else ():
-            has_all = isinstance(row, Conditioned) and len(row.values) == width
-            if not has_all and not isinstance(row, Unreadable):
-                check_conditions((), self.conditions, self.name)
+        width, paired = len(self.conditions), self.partner is not None
+        for row in rows if width or paired else ():
+            if isinstance(row, Conditioned):
+                has_all = len(row.values) == width and (row.partner is not None) == paired
+            else:
+                has_all = isinstance(row, Unreadable)
+            if not has_all:
+                check_conditions((), self.condition_names, self.name)
         return rows
 
     def _compare(
@@ -327,7 +345,8 @@ class SmilesPredictor(ABC):
         Raises:
             MolsliceError: As in `predict` and `find_options`.
         """
-        rows = self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name))
+        names = {"partner": self.partner, "smiles_column": self.smiles_column}
+        rows = self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name, **names))
         if options is None:
             options = self.find_options(interval, domain=domain)
         if not rows:

@@ -59,40 +59,53 @@ def molecule_rows(molecules: Molecules) -> list[str]:
 
 
 def given_rows(
-    molecules: Molecules, given: Conditions | None, wanted: Sequence[Condition], model: str
+    molecules: Molecules,
+    given: Conditions | None,
+    wanted: Sequence[Condition],
+    model: str,
+    *,
+    partner: str | None = None,
+    smiles_column: str | None = None,
 ) -> list[str]:
-    """Return the rows that a model takes: `molecule_rows` with the conditions of each.
+    """Return the rows that a model takes: `molecule_rows` with conditions and second molecule of each.
 
     Args:
         molecules: The molecules.
         given: The conditions; None takes them from the columns of `molecules` if it is a DataFrame.
         wanted: The conditions that the model takes.
         model: The name of the model, for messages.
+        partner: The name of the second molecule, which is given as a condition; None without one.
+        smiles_column: The column of SMILES of a DataFrame; None finds it.
 
     Raises:
         MolsliceError: As in `molecule_rows`; a condition is missing or unknown, or has another number of
             values than molecules.
     """
-    rows = molecule_rows(molecules)
-    if given is None and not (wanted and _is_frame(molecules)):
+    names = [*(condition.name for condition in wanted), *([] if partner is None else [partner])]
+    is_frame = bool(names) and _is_frame(molecules)
+    if is_frame and smiles_column is not None:
+        rows = molecule_rows(condition_cells(molecules, [smiles_column])[smiles_column])
+    else:
+        rows = molecule_rows(molecules)
+    if given is None and not is_frame:
         return rows  # a model with conditions refuses rows without
     if given is None:
-        cells = condition_cells(molecules, [condition.name for condition in wanted])
+        cells = condition_cells(molecules, names)
     elif isinstance(given, Mapping):
         cells = {name: _values_of(name, given[name], len(rows)) for name in given}
     else:
         raise MolsliceError(f"conditions must be a dict of names and values, got {type(given).__name__}")
-    check_conditions(cells, wanted, model)
-    return conditioned_rows(rows, cells, wanted)
+    check_conditions(cells, names, model)
+    return conditioned_rows(rows, cells, wanted, partner)
 
 
-def check_conditions(given: Iterable[str], wanted: Sequence[Condition], model: str) -> None:
+def check_conditions(given: Iterable[str], names: Sequence[str], model: str) -> None:
     """Check that conditions are those that a model takes.
 
     Raises:
         MolsliceError: One is missing or unknown.
     """
-    names, given = [condition.name for condition in wanted], list(given)
+    given = list(given)
     if set(names) != set(given):
         takes = f"takes the conditions {', '.join(names)}" if names else "takes no conditions"
         raise MolsliceError(f"{model} {takes}, got {', '.join(map(str, given)) or 'no values of them'}")

@@ -43,6 +43,29 @@ class Features:
         added = (None if array is None else array[rows] for array in (self.embedding, self.conditions))
         return type(self)(self.descriptors[rows], self.counts[rows], *added)
 
+    def joined(self, other: Self, *, symmetric: bool) -> Self:
+        """Return features of pairs: those of the first molecules, then of the second.
+
+        Args:
+            other: Features of the second molecules.
+            symmetric: Whether to take the sum and the absolute difference instead, which are the same for
+                swapped molecules. The larger counts are limited to 255.
+        """
+
+        def join(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+            if not symmetric:
+                return np.concatenate([first, second], axis=1)
+            wide = (array.astype(np.int16) if array.dtype == np.uint8 else array for array in (first, second))
+            one, two = wide
+            both = np.concatenate([one + two, np.abs(one - two)], axis=1)
+            return np.minimum(both, 255).astype(np.uint8) if first.dtype == np.uint8 else both
+
+        embedding = None
+        if self.embedding is not None and other.embedding is not None:
+            embedding = join(self.embedding, other.embedding)
+        descriptors, counts = join(self.descriptors, other.descriptors), join(self.counts, other.counts)
+        return type(self)(descriptors, counts, embedding, self.conditions)
+
     def _parts(self) -> list[np.ndarray]:
         arrays = (self.descriptors, self.counts, self.embedding, self.conditions)
         return [array for array in arrays if array is not None]

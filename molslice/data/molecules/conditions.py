@@ -1,7 +1,7 @@
-"""Conditions: numbers and categories beside the SMILES, such as a temperature or an assay.
+"""What a row has beside its SMILES: numbers and categories, such as a temperature, and a second molecule.
 
-A row with conditions travels as a `Conditioned` text, so that whatever takes SMILES takes it too. A model
-with conditions refuses a row that has lost them.
+Such a row travels as a `Conditioned` text, so that whatever takes SMILES takes it too. A model refuses a row
+that has lost what it takes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,27 +22,30 @@ TRUTH = {"true": 1.0, "false": 0.0}
 
 
 class Conditioned(str):
-    """A SMILES with the conditions of its row.
+    """A SMILES with the conditions of its row, and with its second molecule.
 
     Attributes:
         values: The value of each condition, for a category its place among the words; NaN for a missing
             number.
+        partner: The SMILES of the second molecule; None without one.
     """
 
     values: tuple[float, ...]
+    partner: str | None
 
-    def __new__(cls, smiles: str, values: tuple[float, ...]) -> Self:
-        """Create a text with values."""
+    def __new__(cls, smiles: str, values: tuple[float, ...] = (), partner: str | None = None) -> Self:
+        """Create a text with values and a second molecule."""
         text = super().__new__(cls, smiles)
-        text.values = values
+        text.values, text.partner = values, partner
         return text
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[float, ...]]]:
-        return type(self), (str(self), self.values)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[float, ...], str | None]]:
+        return type(self), (str(self), self.values, self.partner)
 
-    def with_smiles(self, smiles: str) -> str:
-        """Return another SMILES with the same values; a text with a reason stays what it is."""
-        return smiles if isinstance(smiles, Unreadable) else type(self)(smiles, self.values)
+    def with_molecules(self, smiles: str, partner: str | None) -> str:
+        """Return a row of other molecules with the same values; one with a reason if a molecule has one."""
+        reasons = [text for text in (smiles, partner) if isinstance(text, Unreadable)]
+        return reasons[0] if reasons else type(self)(smiles, self.values, partner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,35 +216,56 @@ def _number(text: str) -> float:
 
 
 def conditioned_rows(
-    smiles: Sequence[str], cells: Mapping[str, Sequence[object]], conditions: Sequence[Condition]
+    smiles: Sequence[str],
+    cells: Mapping[str, Sequence[object]],
+    conditions: Sequence[Condition],
+    partner: str | None = None,
 ) -> list[str]:
-    """Add the conditions to rows.
+    """Add the conditions and the second molecule to rows.
 
     Args:
         smiles: The SMILES of n rows; an `Unreadable` stays what it is.
-        cells: The n cells of each condition by name.
+        cells: The n cells of each column by name.
         conditions: What the model takes.
+        partner: The column of the second molecule; None without one.
 
     Returns:
         A `Conditioned` for each row; an `Unreadable` where a cell has no use.
     """
     rows: list[str] = []
-    for text, *given in zip(smiles, *(cells[condition.name] for condition in conditions), strict=True):
+    seconds = [None] * len(smiles) if partner is None else cells[partner]
+    columns = (cells[condition.name] for condition in conditions)
+    for text, second, *given in zip(smiles, seconds, *columns, strict=True):
         if isinstance(text, Unreadable):
             rows.append(text)
             continue
         try:
             pairs = zip(conditions, given, strict=True)
-            rows.append(Conditioned(text, tuple(condition.read(cell) for condition, cell in pairs)))
+            values = tuple(condition.read(cell) for condition, cell in pairs)
+            rows.append(Conditioned(text, values, None if partner is None else _second(second, partner)))
         except MolsliceError as error:
             rows.append(Unreadable(str(error)))
     return rows
 
 
+def _second(cell: object, column: str) -> str:
+    """Return the SMILES of a second molecule.
+
+    Raises:
+        MolsliceError: There is none; the message is the reason of the row.
+    """
+    if isinstance(cell, Unreadable):
+        raise MolsliceError(f"{column}: {cell.reason}")
+    text = "" if cell is None else trimmed(str(cell))
+    if is_missing(text):
+        raise MolsliceError(f"no SMILES in {column}")
+    return text
+
+
 def values_of(rows: Sequence[str]) -> np.ndarray | None:
     """Return the conditions of rows, float64 [n, K], NaN in rows without; None if no row has any."""
-    width = next((len(text.values) for text in rows if isinstance(text, Conditioned)), None)
-    if width is None:
+    width = next((len(text.values) for text in rows if isinstance(text, Conditioned)), 0)
+    if not width:
         return None
     nothing = (np.nan,) * width
     return np.array([text.values if isinstance(text, Conditioned) else nothing for text in rows])

@@ -1,17 +1,18 @@
 """Convert SMILES to descriptors, counts, canonical SMILES, parents and their scaffolds, in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from molslice.data.molecules.conditions import values_of
+from molslice.data.molecules.conditions import Conditioned, values_of
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
 __all__ = ["DescribedMolecules", "MoleculeDescriber", "describe_molecules"]
 
+SECOND = "second molecule"
 CHUNK_ROWS = 512  # about two seconds of one core
 
 
@@ -27,6 +28,7 @@ class DescribedMolecules:
         scaffolds: Bemis-Murcko scaffold of each parent; empty without rings and in rows that failed.
         errors: Reason of each row that failed; None for the others.
         conditions: Conditions of each row, float64 [n, K], as in `Conditioned.values`; None without any.
+        partners: The second molecule of each row; None without any.
     """
 
     descriptors: np.ndarray
@@ -36,6 +38,7 @@ class DescribedMolecules:
     scaffolds: list[str]
     errors: list[str | None]
     conditions: np.ndarray | None = None
+    partners: "DescribedMolecules | None" = None
 
     def __len__(self) -> int:
         return len(self.errors)
@@ -45,11 +48,25 @@ class DescribedMolecules:
         lists = (self.canonical, self.parents, self.scaffolds, self.errors)
         chosen: list[Any] = [[column[row] for row in rows] for column in lists]
         conditions = None if self.conditions is None else self.conditions[rows]
-        return type(self)(self.descriptors[rows], self.counts[rows], *chosen, conditions=conditions)
+        partners = None if self.partners is None else self.partners.take(rows)
+        arrays = self.descriptors[rows], self.counts[rows]
+        return type(self)(*arrays, *chosen, conditions=conditions, partners=partners)
+
+    def in_order(self) -> Self:
+        """Return the pairs, each with the molecule first whose canonical SMILES is first in the alphabet."""
+        assert self.partners is not None
+        both = type(self).concatenate([replace(self, partners=None), self.partners])
+        rows, count = np.arange(len(self)), len(self)
+        swapped = np.array(
+            [b < a for a, b in zip(self.canonical, self.partners.canonical, strict=True)], bool
+        )
+        first, second = np.where(swapped, rows + count, rows), np.where(swapped, rows, rows + count)
+        ordered = both.take(first)
+        return replace(ordered, errors=self.errors, conditions=self.conditions, partners=both.take(second))
 
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
-        """Join parts, without conditions; no parts give no rows."""
+        """Join parts, with second molecules and without conditions; no parts give no rows."""
         from molslice.chem.descriptors import MORGAN_BITS, descriptor_names  # needs rdkit
 
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
@@ -57,10 +74,12 @@ class DescribedMolecules:
             [cell for described in parts for cell in getattr(described, name)]
             for name in ("canonical", "parents", "scaffolds", "errors")
         ]
+        seconds = [described.partners for described in parts if described.partners is not None]
         return cls(
             np.concatenate([empty[0], *(described.descriptors for described in parts)]),
             np.concatenate([empty[1], *(described.counts for described in parts)]),
             *joined,
+            partners=cls.concatenate(seconds) if seconds else None,
         )
 
 
@@ -130,5 +149,11 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
-    conditions = values_of(smiles)
-    return DescribedMolecules(values, counts, canonical, compounds, rings, errors, conditions)
+    described = DescribedMolecules(values, counts, canonical, compounds, rings, errors, values_of(smiles))
+    if not any(isinstance(text, Conditioned) and text.partner is not None for text in smiles):
+        return described
+    seconds = [getattr(text, "partner", None) or Unreadable(SECOND) for text in smiles]
+    partners = _describe(seconds, with_groups)
+    pairs = zip(errors, partners.errors, strict=True)
+    reasons = [first or (f"{SECOND}: {second}" if second else None) for first, second in pairs]
+    return replace(described, errors=reasons, partners=partners)

@@ -21,6 +21,11 @@ def choose_fragments(smiles: Sequence[str], choice: str, wildcards: str = "keep"
         refused row is an `Unreadable`.
     """
     rows, replaced = list(smiles), 0
+    seconds = {place: text.partner for place, text in enumerate(rows) if isinstance(text, Conditioned)}
+    seconds = {place: text for place, text in seconds.items() if text is not None}
+    partners = list[str]()
+    if seconds:
+        partners, replaced = choose_fragments([*seconds.values()], choice, wildcards)
     for place, text in enumerate(rows if choice != "keep" else ()):
         if not isinstance(text, str) or "." not in text:
             continue
@@ -30,11 +35,16 @@ def choose_fragments(smiles: Sequence[str], choice: str, wildcards: str = "keep"
         try:
             chosen = choose_fragment(text, choice)
             replaced += chosen is not text
-            rows[place] = text.with_smiles(chosen) if isinstance(text, Conditioned) else chosen
+            rows[place] = (
+                text.with_molecules(chosen, text.partner) if isinstance(text, Conditioned) else chosen
+            )
         except ChemError as error:
             rows[place] = Unreadable(str(error))
     for place, reason in _wildcards(rows) if wildcards != "keep" else ():
         rows[place] = Unreadable(reason)
+    for place, partner in zip(seconds, partners, strict=True):
+        if isinstance(row := rows[place], Conditioned):
+            rows[place] = row.with_molecules(row, partner)
     return rows, replaced
 
 

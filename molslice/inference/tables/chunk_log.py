@@ -193,6 +193,8 @@ def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def smiles_checksum(smiles: Sequence[str]) -> str:
-    """Return a checksum of the SMILES of a chunk, and of their conditions if they have some."""
-    texts = (f"{text} {text.values}" if isinstance(text, Conditioned) else text for text in smiles)
+    """Return a checksum of the SMILES of a chunk, and of what its rows have besides."""
+    texts = (
+        f"{text} {text.values} {text.partner}" if isinstance(text, Conditioned) else text for text in smiles
+    )
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

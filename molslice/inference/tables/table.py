@@ -133,7 +133,9 @@ def predict_table(
     with (
         # a worker that continues after another one may be on another machine
         reserved(None if target == STDOUT or resume else target),
-        open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
+        open_molecules(
+            sources, smiles_column=smiles_column or predictor.smiles_column, delimiter=delimiter
+        ) as table,
         _open_log(target, predictor, options, engine, resume) as log,
     ):
         check_source(table.paths, target)
