@@ -44,7 +44,7 @@ class Features:
         return type(self)(self.descriptors[rows], self.counts[rows], *added)
 
     def joined(self, other: Self, *, symmetric: bool) -> Self:
-        """Return features of pairs: those of the first molecules, then of the second.
+        """Return features of pairs: of the first molecules, then of the second.
 
         Args:
             other: Features of the second molecules.

@@ -216,7 +216,7 @@ def test_clone_and_parameters():
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
         **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "wildcards": "refuse", "scale": None},
-        "outliers": "refuse",
+        **{"outliers": "refuse", "conditions": ()},
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):
