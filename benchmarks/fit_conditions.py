@@ -72,7 +72,7 @@ def measure(rows: pd.DataFrame, conditions: list[str], place: Path) -> dict[str,
     predicted = load_model(folder).predict(
         new["smiles"], conditions={name: new[name] for name in conditions} if conditions else None
     )
-    errors = (predicted - new["logS"].to_numpy()).reshape(-1, TEMPERATURES)
+    errors = (predicted - np.asarray(new["logS"])).reshape(-1, TEMPERATURES)
     return {
         "conditions": conditions,
         "mae": float(np.abs(errors).mean()),

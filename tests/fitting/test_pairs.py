@@ -63,6 +63,11 @@ def model(table, tmp_path_factory):
     return folder, fitted(table, folder)
 
 
+def _lines(table):
+    with table.open(newline="") as file:
+        return [*csv.reader(file)][1:]
+
+
 def read(table, **options):
     given = {"smiles_column": "solute", "partner_column": "solvent", **options}
     return read_fit_data(table, ["logS"], FitOptions(**given), workers=0)
@@ -197,14 +202,22 @@ def test_evaluate_and_report(model, tmp_path, capsys):
 
 
 def test_mixtures_of_both_molecules_are_treated(table, tmp_path):
-    rows = [
-        [f"{row[0]}.Cl", f"{row[1]}.[He]", *row[2:]] for row in csv.reader(table.open()) if row[0] != "solute"
-    ]
+    rows = [[f"{row[0]}.Cl", f"{row[1]}.[He]", *row[2:]] for row in _lines(table)]
     about = fitted(write_table(tmp_path / "rows.csv", COLUMNS, rows), tmp_path / "model", fragment="largest")
     assert about["replaced"] >= len(rows)
     predictor = load_model(tmp_path / "model")
     salt = predictor.predict("CCCCN.Cl", conditions={"solvent": "CCO.Cl"})
     np.testing.assert_array_equal(salt, predictor.predict("CCCCN", conditions={"solvent": "CCO"}))
+
+
+def test_rows_without_a_second_molecule_are_left_out_in_every_chunk(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.data.molecules.describe.CHUNK_ROWS", 4)
+    rows = [[*row[:1], "", *row[2:]] if number < 8 else row for number, row in enumerate(_lines(table))]
+    data = read(write_table(tmp_path / "rows.csv", COLUMNS, rows))
+    assert "8 rows of 150 left out: 8 no SMILES in solvent" in data.losses
+    assert data.partners == [row[1] for row in rows[8:]]
+    expected = read(write_table(tmp_path / "fewer.csv", COLUMNS, rows[8:]))
+    np.testing.assert_array_equal(data.molecules.partners.counts, expected.molecules.partners.counts)
 
 
 @pytest.mark.parametrize(

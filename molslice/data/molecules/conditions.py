@@ -191,7 +191,7 @@ class Condition:
             sound = isinstance(mapping["name"], str) and all(isinstance(flag, bool) for flag in flags)
             if words is not None:
                 sound = sound and isinstance(words, list) and all(isinstance(word, str) for word in words)
-                sound = sound and 0 < len(set(words)) == len(words) <= MAX_WORDS + 1 and not any(flags)
+                sound = sound and 0 < len(set(words)) == len(words) <= MAX_WORDS and not any(flags)
             low, high, _, std = numbers
             sound = sound and bool(np.isfinite(numbers).all()) and low <= high and std > 0.0
             if not sound or (flags[1] and low <= 0.0):

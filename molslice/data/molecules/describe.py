@@ -74,12 +74,14 @@ class DescribedMolecules:
             [cell for described in parts for cell in getattr(described, name)]
             for name in ("canonical", "parents", "scaffolds", "errors")
         ]
-        seconds = [described.partners for described in parts if described.partners is not None]
+        paired = any(described.partners is not None for described in parts)
+        # all rows of a part without second molecules have failed
+        seconds = [described if described.partners is None else described.partners for described in parts]
         return cls(
             np.concatenate([empty[0], *(described.descriptors for described in parts)]),
             np.concatenate([empty[1], *(described.counts for described in parts)]),
             *joined,
-            partners=cls.concatenate(seconds) if seconds else None,
+            partners=cls.concatenate(seconds) if paired else None,
         )
 
 
