@@ -29,6 +29,7 @@ from molslice.types import DataSpec, EpisodeBatch, SequenceBatch
 
 EXPECTED = "expected.json"
 SMILES = ["CCO", "c1ccccc1", "C[C@H](N)C(=O)O", "O=[N+]([O-])c1ccc(Cl)cc1", "[Na+].[Cl-]", "F/C=C/Br"]
+GIVEN = {"temperature": [290, 310] * 3, "species": ["rat"] * 3 + ["dog"] * 3, "solvent": ["O", "CCO"] * 3}
 SIZES = {"num_layers": 2, "dim": 8, "ffn_dim": 8, "num_heads": 2}
 TWO = TargetInfo(("gap", "logp"), ("eV", ""), "regression", (3.0, 1.0), (1.5, 2.0))
 CLASSES = TargetInfo(("toxic",), ("",), "classification", (0.0,), (1.0,))
@@ -96,7 +97,8 @@ def predictions(folder):
     described = getattr(predictor, "data", None)
     if described is not None and described.tokens != "molecules":
         return outputs(predictor)
-    return predictor.predict_with_errors(SMILES).values
+    conditions = {name: GIVEN[name] for name in predictor.condition_names} or None
+    return predictor.predict_with_errors(SMILES, conditions=conditions).values
 
 
 def save_network(folder, config, targets, data, extra=None):
@@ -165,7 +167,10 @@ def save_trained(root, long, short):
     stacks.MIN_WEIGHT = 0.0  # of networks that are trained for one epoch
     options = {"members": 2, "quality": "best", "refit": False, "quiet": True}
     fit(short, "wide", root / "fit_encoder", encoder=root / "trained", **options)
-    fit(short, "dose", root / "fit_log", units="mg", members=2, encoder=None, refit=False, quiet=True)
+    options = {"members": 2, "encoder": None, "refit": False, "quiet": True}
+    fit(short, "dose", root / "fit_log", units="mg", **options)
+    given = {"conditions": ["temperature", "species"], "smiles_column": ["smiles", "solvent"]}
+    fit(short, "gap", root / "fit_pairs", **given, symmetric=True, **options)
 
 
 def main():
@@ -175,13 +180,15 @@ def main():
     save_networks(root)
     with tempfile.TemporaryDirectory() as name:
         lines = [
-            f"{'C' * (k % 6 + 1)}{'NOS'[k % 3]}{'C' * (k // 6)},{k / 7},{k % 2},{10 ** (k / 20)}"
+            f"{'C' * (k % 6 + 1)}{'NOS'[k % 3]}{'C' * (k // 6)},{k / 7},{k % 2},{10 ** (k / 20)},"
+            f"{280 + 7 * k % 50},{('rat', 'dog')[k % 5 < 2]},{('O', 'CCO', 'CCCC')[k % 7 % 3]}"
             for k in range(60)
         ]
         long, short = Path("measured.csv"), Path("few.csv")  # a model names its data
         os.chdir(name)
-        long.write_text("\n".join(["smiles,gap,wide,dose", *lines]))
-        short.write_text("\n".join(["smiles,gap,wide,dose", *lines[:24]]))
+        header = "smiles,gap,wide,dose,temperature,species,solvent"
+        long.write_text("\n".join([header, *lines]))
+        short.write_text("\n".join([header, *lines[:24]]))
         save_trained(root, long, short)
     for folder in sorted(root.iterdir()):
         expected = predictions(folder)

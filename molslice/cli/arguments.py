@@ -214,9 +214,13 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
     add_columns(parser)
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """Add `--smiles-column` and `--delimiter`."""
-    parser.add_argument("--smiles-column", metavar="NAME", help="column of SMILES (default: detected)")
+def add_columns(parser: argparse.ArgumentParser, *, paired: bool = False) -> None:
+    """Add `--smiles-column`, which may be repeated if `paired`, and `--delimiter`."""
+    options: dict[str, Any] = {"action": "append"} if paired else {}
+    more = "; twice for pairs of molecules, such as solute and solvent" if paired else ""
+    parser.add_argument(
+        "--smiles-column", metavar="NAME", help=f"column of SMILES (default: detected){more}", **options
+    )
     parser.add_argument(
         "--delimiter", type=delimiter, metavar="C", help="character between cells, or tab (default: detected)"
     )

@@ -8,6 +8,9 @@ folder works with `molslice predict`, `molslice report` and `load_model`.
 """
 
 import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from molslice.cli.arguments import (
     AUTO,
@@ -33,6 +36,8 @@ EXAMPLE = """\
   molslice fit measured.csv --target active --split scaffold --out activity
   molslice fit measured.csv --target logS --split time --by date --groups project --out prospective
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
+  molslice fit measured.csv --target logS --condition temperature --out solubility
+  molslice fit measured.csv --target logS --smiles-column solute --smiles-column solvent --out solubility
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
 
@@ -51,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
-    add_columns(parser)
+    add_columns(parser, paired=True)
+    parser.add_argument(
+        "--symmetric", action="store_true", help="swapping the molecules of a pair changes nothing"
+    )
     add_number_format(parser)
     parser.add_argument(
         "--outliers",
@@ -81,10 +89,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--groups", metavar="COLUMN", help="rows with the same word, such as a project, are never divided"
     )
     parser.add_argument(
+        "--condition",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="number or category that the model takes beside the molecule, such as a temperature; repeatable",
+    )
+    parser.add_argument(
         "--duplicates",
         choices=("average", "keep", "refuse"),
         default="average",
-        help="how to treat several rows of one molecule (default: average)",
+        help="how to treat several rows of one molecule in the same conditions (default: average)",
     )
     parser.add_argument(
         "--limits",
@@ -166,6 +181,13 @@ def seed(text: str) -> int:
     return whole_number(text, 0, MAX_SEED)
 
 
+def _example(condition: Mapping[str, Any]) -> str:
+    """Return a condition with a value, as an argument of `predict`."""
+    words = condition["words"]
+    value = f"{condition['low']:g}" if words is None else next(filter(None, words), "")
+    return shlex.quote(f"{condition['name']}={value}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     from molslice.fitting.card import STANDARD_ERROR, result_rows
@@ -180,6 +202,7 @@ def run(args: argparse.Namespace) -> int:
         args.target,
         args.out,
         smiles_column=args.smiles_column,
+        symmetric=args.symmetric,
         delimiter=args.delimiter,
         decimal=args.decimal,
         missing_values=args.missing_value,
@@ -190,6 +213,7 @@ def run(args: argparse.Namespace) -> int:
         split=args.split,
         by=args.by,
         groups=args.groups,
+        conditions=args.condition,
         duplicates=args.duplicates,
         limits=args.limits,
         relation=args.relation,
@@ -221,5 +245,7 @@ def run(args: argparse.Namespace) -> int:
     write(text_table(*result_rows(about)))
     if not args.quiet:
         say(STANDARD_ERROR)
-        say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO")
+        given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
+        given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
+        say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     return 0

@@ -48,6 +48,7 @@ EXAMPLE = """\
   molslice predict solubility --input measured.csv --output predicted.csv --metrics
   molslice predict solubility --input new.csv --output predicted.csv --strict    # stop at an unreadable row
   molslice predict solubility --smiles "CCO" --interval 0.9 --domain
+  molslice predict solubility --smiles "CCO" --condition temperature=298.15     # fitted with --condition
   molslice predict gap-xtb --input 's3://bucket/parts/*.csv' --output s3://bucket/predicted.parquet
   molslice predict gap-xtb --input 'parts/*.csv' --output predicted --engine ray    # a file for each input
   molslice predict runs/pcqm --dataset pcqm4m-v2 --root data/pcqm4m-v2 --submission submission"""
@@ -59,6 +60,7 @@ NEEDS = {  # options that need another one
     "resume": "input",
     "smiles_column": "input",
     "delimiter": "input",
+    "condition": "smiles",
     "dataset": "submission",
     "root": "submission",
 }
@@ -84,6 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add prediction intervals with this coverage, such as 0.9; for classes, prediction sets",
     )
     parser.add_argument(
+        "--condition",
+        type=condition,
+        action="append",
+        metavar="NAME=VALUE",
+        help="condition of --smiles, as in temperature=298.15; a file has a column for each",
+    )
+    parser.add_argument(
         "--domain",
         action="store_true",
         help="say whether each molecule is in the domain of the model, and its nearest training molecule",
@@ -98,6 +107,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_strict(parser, in_folder=True)
     add_fragment(parser)
     add_run_options(parser, device="a GPU for large files; cpu with --engine")
+
+
+def condition(text: str) -> tuple[str, str]:
+    """Parse the name and the value of a condition."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,8 +162,9 @@ def _predict_listed(
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
+    conditions = _conditions(args)
     predictions = predictor.predict_with_errors(
-        args.smiles, options=options, workers=args.workers, progress=not args.quiet
+        args.smiles, conditions=conditions, options=options, workers=args.workers, progress=not args.quiet
     )
     refusals = Refusals()
     for place, (text, reason) in enumerate(zip(args.smiles, predictions.errors, strict=True)):
@@ -160,15 +178,27 @@ def _predict_listed(
         counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
         listed = listed_json(predictor, args.smiles, predictions, options)
         mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced, "wildcards": wildcards}
-        write_json({**listed, **counts, "refusals": refusals.report(), **mixtures})
+        given = {} if conditions is None else {"conditions": conditions}
+        write_json({**listed, **given, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions, options))
     say_refusals(refusals.report(), quiet=args.quiet)
     if all(reason is not None for reason in predictions.errors):
-        say(f"error: none of the SMILES can be read; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
+        which = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
+        say(f"error: {which}; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
     say_treated_rows(predictions.replaced, wildcards, quiet=args.quiet)
     return 0
+
+
+def _conditions(args: argparse.Namespace) -> dict[str, str] | None:
+    """Return the value of each condition by name; None without any."""
+    if args.condition is None:
+        return None
+    conditions = dict(args.condition)
+    if len(conditions) < len(args.condition):
+        args.usage_error("--condition: a name is given twice")
+    return conditions
 
 
 def listed_json(

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
 from molslice.files.tables.base import Unreadable
 from molslice.inference.base import Predictions, SmilesPredictor
-from molslice.inference.inputs import Molecules, molecule_rows
+from molslice.inference.inputs import Molecules, condition_cells, molecule_rows
 from molslice.inference.load import load_model
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
@@ -44,6 +45,7 @@ class _Estimator(BaseEstimator):
         quality: str = "good",
         members: int = 5,
         minutes: float | None = None,
+        conditions: str | Sequence[str] = (),
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
@@ -55,6 +57,7 @@ class _Estimator(BaseEstimator):
         self.quality = quality
         self.members = members
         self.minutes = minutes
+        self.conditions = conditions
         self.duplicates: "Duplicates" = duplicates
         self.fragment = fragment
         self.wildcards = wildcards
@@ -87,9 +90,10 @@ class _Estimator(BaseEstimator):
         """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
         from molslice.fitting.fit import fit
-        from molslice.fitting.table import MIN_ROWS
+        from molslice.fitting.table import MIN_ROWS, checked_columns
 
-        rows = molecule_rows(X)
+        rows, conditions = molecule_rows(X), checked_columns("condition", self.conditions)
+        given = condition_cells(X, conditions) if conditions else {}
         words = [None] * len(rows) if groups is None else column_or_1d(groups, dtype=object).tolist()
         check_consistent_length(rows, y, words)
         if len(rows) < MIN_ROWS:
@@ -108,7 +112,8 @@ class _Estimator(BaseEstimator):
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     if groups is not None:
                         record["group"] = None if word is None else str(word)
-                    file.write(json.dumps(record) + "\n")
+                    record |= {name: column[row] for name, column in given.items()}
+                    file.write(json.dumps(record, default=np.generic.item) + "\n")
             try:
                 summary = fit(
                     table,
@@ -120,6 +125,7 @@ class _Estimator(BaseEstimator):
                     outliers=self.outliers,
                     split="all",
                     groups=None if groups is None else "group",
+                    conditions=self.conditions,
                     duplicates=self.duplicates,
                     fragment=self.fragment,
                     wildcards=self.wildcards,
@@ -184,7 +190,9 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
+            a temperature.
+        duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
         standardize: What standard form molecules get: `no`, `neutral` or `tautomer`.
@@ -208,6 +216,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: str = "refuse",
         members: int = 5,
         minutes: float | None = None,
+        conditions: str | Sequence[str] = (),
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
@@ -220,6 +229,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             quality=quality,
             members=members,
             minutes=minutes,
+            conditions=conditions,
             duplicates=duplicates,
             fragment=fragment,
             wildcards=wildcards,
@@ -292,7 +302,9 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
-        duplicates: Several rows of one molecule: `average`, `keep` or `refuse`.
+        conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
+            a temperature.
+        duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.
         standardize: What standard form molecules get: `no`, `neutral` or `tautomer`.

@@ -193,4 +193,6 @@ def _score_of_fitted(predictor: FittedPredictor, column: int, part: str | None) 
         units = [f"log10({unit or name})" for name, unit in zip(targets.names, targets.units, strict=True)]
         targets = replace(targets, units=tuple(units))
     note = f"the mean of the fine-tuned networks, which have the weight {weight:.2f} in the model"
+    if predictor.conditions:
+        note += f" and do not take {', '.join(predictor.condition_names)}"
     return _score(networks, targets, column, (scale,) * len(networks), note)

@@ -1,14 +1,16 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from molslice.data.molecules.conditions import Condition, encode
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
-from molslice.learners import Labels
+from molslice.learners import Features, Labels
 from molslice.tasks.targets import Kind
 
 __all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale"]
@@ -24,6 +26,8 @@ class FitOptions:
     """How a table is read, divided and fitted; see the arguments of `molslice.fitting.fit.fit`.
 
     Attributes:
+        partner_column: The column of the second molecule of a pair; None for single molecules.
+        symmetric: Whether the order of a pair has no meaning.
         written: How the numbers of the targets are written.
         relations: The column of relations of each target, None for one without; None finds it.
         weight: The column of weights; None without one.
@@ -31,6 +35,8 @@ class FitOptions:
     """
 
     smiles_column: str | None = None
+    partner_column: str | None = None
+    symmetric: bool = False
     delimiter: str | None = None
     written: NumberFormat = DEFAULT_FORMAT
     outliers: str = "refuse"
@@ -39,6 +45,7 @@ class FitOptions:
     split: str = "random"
     by: str | None = None
     groups: str | None = None
+    conditions: tuple[str, ...] = ()
     duplicates: Duplicates = "average"
     limits: Limits = "learn"
     relations: tuple[str | None, ...] | None = None
@@ -77,6 +84,8 @@ class FitOptions:
             "split": self.split,
             **({} if self.by is None else {"by": self.by}),
             **({} if self.groups is None else {"groups": self.groups}),
+            "conditions": list(self.conditions),
+            **({"symmetric": self.symmetric} if self.partner_column else {}),
             "duplicates": self.duplicates,
             "limits": self.limits,
             "relations": self.relations,
@@ -92,7 +101,7 @@ class FitOptions:
 
 @dataclass(slots=True)
 class FitData:
-    """Rows of a fit: one for each molecule, or for each measurement if duplicates are kept.
+    """Rows of a fit: one for each molecule in its conditions, or for each measurement if duplicates are kept.
 
     Attributes:
         smiles: SMILES of each row as in the table.
@@ -120,6 +129,10 @@ class FitData:
         weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
         noise: Standard error of each value, in its unit, float64 [n, T], 0 for a target without any; None if
             there are no standard errors.
+        conditions: What the training rows have of each condition.
+        partner: The column of the second molecule; None for single molecules.
+        partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
+        symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
     """
 
     smiles: list[str]
@@ -142,6 +155,10 @@ class FitData:
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
     noise: np.ndarray | None = None
+    conditions: tuple[Condition, ...] = ()
+    partner: str | None = None
+    partners: list[str] = field(default_factory=list)
+    symmetric: bool = False
 
     @property
     def known(self) -> np.ndarray:
@@ -153,6 +170,21 @@ class FitData:
     def limited(self) -> np.ndarray:
         """Whether only limits of a target are known, bool [n, T]."""
         return np.asarray(self.known & np.isnan(self.targets))
+
+    @property
+    def names_of_molecules(self) -> list[tuple[str, ...]]:
+        """The canonical SMILES of the molecule of each row, or of both molecules."""
+        second = [] if self.molecules.partners is None else [self.molecules.partners.canonical]
+        return [*zip(self.molecules.canonical, *second, strict=True)]
+
+    def features(self, embed: Callable[[list[str]], np.ndarray | None]) -> Features:
+        """Return what the learners take; `embed` returns embeddings of SMILES, None without an encoder."""
+        first, second = self.molecules, self.molecules.partners
+        features = Features(first.descriptors, first.counts, embed(first.canonical), self.encoded_conditions)
+        if second is None:
+            return features
+        others = Features(second.descriptors, second.counts, embed(second.canonical))
+        return features.joined(others, symmetric=self.symmetric)
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -170,6 +202,7 @@ class FitData:
     def keep(self, rows: np.ndarray) -> None:
         """Keep only these rows, int [k], in their order."""
         self.smiles = [self.smiles[row] for row in rows]
+        self.partners = [self.partners[row] for row in rows if self.partners]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
         self.test, self.groups, self.dates = (
@@ -180,21 +213,35 @@ class FitData:
         self.noise = None if self.noise is None else self.noise[rows]
 
     def sort(self) -> np.ndarray:
-        """Sort the rows by canonical SMILES, and rows of one molecule by split and targets.
+        """Sort the rows by canonical SMILES, and rows of one molecule by split, targets and conditions.
 
         Returns:
             The place of each row before, int [n].
         """
         blocks = [self.targets, *([] if self.bounds is None else self.bounds)]
         blocks += [
-            block.reshape(len(self.test), -1) for block in (self.weights, self.noise) if block is not None
+            block.reshape(len(self.test), -1)
+            for block in (self.weights, self.noise, self.molecules.conditions)
+            if block is not None
         ]
         values = np.concatenate(blocks, axis=1)
         values = np.where(np.isnan(values), np.inf, values)
-        keys = [*zip(self.molecules.canonical, self.test.tolist(), values.tolist(), strict=True)]
+        keys = [*zip(self.names_of_molecules, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
         return rows
+
+    @property
+    def encoded_conditions(self) -> np.ndarray | None:
+        """The conditions as learners take them, float64 [n, C]; None without any."""
+        values = self.molecules.conditions
+        return None if values is None else encode(self.conditions, values)
+
+    def condition_cells(self, row: int) -> list[str]:
+        """Return the cells of the conditions of a row, as `Condition.read` takes them."""
+        values = self.molecules.conditions
+        pairs = zip(self.conditions, () if values is None else values[row].tolist(), strict=True)
+        return [condition.cell(value) for condition, value in pairs]
 
     def lose(self, finding: str) -> None:
         """Add a finding that says why there are fewer rows or values than in the table."""

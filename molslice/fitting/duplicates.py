@@ -1,4 +1,4 @@
-"""Rows of a fit with the same molecule: merge them to one row, keep them, or refuse them."""
+"""Rows of a fit with the same molecule and conditions: merge them to one row, keep them, or refuse them."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ SAME = 1e-9  # relative difference of values that count as equal
 def merge_duplicates(
     data: FitData, path: File, duplicates: Duplicates, *, by_column: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Replace the rows of each molecule by one row with their mean, unless duplicates are kept.
+    """Replace the rows of each molecule in the same conditions by one with their mean, unless they are kept.
 
     With standard errors, the mean has the smallest possible standard error. The weight of the row is the sum
     of their weights.
@@ -26,7 +26,7 @@ def merge_duplicates(
     Args:
         data: The rows, which are changed.
         path: The table, for messages.
-        duplicates: What happens to several rows of one molecule.
+        duplicates: What happens to several rows of one molecule in the same conditions.
         by_column: Whether a column divides the rows. Training and held-out rows are not merged then.
 
     Returns:
@@ -36,11 +36,14 @@ def merge_duplicates(
     Raises:
         MolsliceError: There are duplicates, and they are refused.
     """
-    groups: dict[tuple[str, bool], list[int]] = {}
-    for row, canonical in enumerate(data.molecules.canonical):
-        groups.setdefault((canonical, bool(data.test[row]) if by_column else False), []).append(row)
+    groups: dict[tuple[tuple[str, ...], bool, bytes], list[int]] = {}
+    given = data.molecules.conditions
+    for row, canonical in enumerate(data.names_of_molecules):
+        test = bool(data.test[row]) if by_column else False
+        conditions = b"" if given is None else (given[row] + 0.0).tobytes()  # -0.0 + 0.0 is 0.0
+        groups.setdefault((canonical, test, conditions), []).append(row)
     if by_column:
-        both = {name for name, test in groups if test} & {name for name, test in groups if not test}
+        both = {name for name, test, _ in groups if test} & {name for name, test, _ in groups if not test}
         if both:
             overlap = (
                 "1 held-out molecule is also a training molecule"
@@ -48,19 +51,23 @@ def merge_duplicates(
                 else f"{len(both):,} held-out molecules are also training molecules"
             )
             if duplicates == "refuse":
+                first = " and ".join(min(both))
                 raise MolsliceError(
-                    f"{path}: {overlap}; the first: {min(both)}. Remove them, or choose duplicates average "
-                    "or keep"
+                    f"{path}: {overlap}; the first: {first}. Remove them, or choose duplicates average or "
+                    "keep"
                 )
             data.findings.append(f"{overlap}; both are kept")
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
         return data.targets, data.noise
     differing = [rows for rows in several if _differ(data.targets[rows])]
+    alike = " with one second molecule" if data.partner else ""
+    alike += "" if given is None else " in the same conditions"
     count = (
-        f"1 molecule has several rows, with {'different' if differing else 'equal'} values"
+        f"1 molecule has several rows{alike}, with {'different' if differing else 'equal'} values"
         if len(several) == 1
-        else f"{len(several):,} molecules have several rows, {len(differing):,} of them with different values"
+        else f"{len(several):,} molecules have several rows{alike}, {len(differing):,} of them with "
+        "different values"
     )
     if duplicates == "refuse":
         first = " and ".join(dict.fromkeys(data.smiles[row] for row in several[0][:2]))

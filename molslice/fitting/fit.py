@@ -7,6 +7,7 @@ the rows that they have not seen. The model is measured on held-out rows, beside
 boosting on the same rows and features. Nothing is chosen on the held-out rows.
 """
 
+import functools
 import operator
 import os
 import time
@@ -34,7 +35,7 @@ from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
-from molslice.fitting.table import checked_columns, checked_targets, read_fit_data
+from molslice.fitting.table import checked_columns, checked_targets, columns_of_targets, read_fit_data
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -56,7 +57,8 @@ def fit(
     target: str | Sequence[str],
     out: Path | str,
     *,
-    smiles_column: str | None = None,
+    smiles_column: str | Sequence[str] | None = None,
+    symmetric: bool = False,
     delimiter: str | None = None,
     decimal: str | None = None,
     missing_values: float | str | Sequence[float | str] = (),
@@ -67,6 +69,7 @@ def fit(
     split: str = "random",
     by: str | None = None,
     groups: str | None = None,
+    conditions: str | Sequence[str] = (),
     duplicates: Duplicates = "average",
     limits: Limits = "learn",
     relation: str | Sequence[str | None] | None = None,
@@ -94,7 +97,10 @@ def fit(
             compressed with gzip or Zstandard.
         target: The measured column or columns. An empty cell is a missing value.
         out: The folder to write; it must not exist or be empty.
-        smiles_column: The column of SMILES; None finds it.
+        smiles_column: The column of SMILES; None finds it. Two columns, such as a solute and a solvent, are
+            the molecules of a pair; all rows with one first molecule are in one fold or held out.
+        symmetric: Whether swapping the molecules of a pair changes nothing. The first molecule is then the
+            one whose canonical SMILES is first in the alphabet.
         delimiter: The character between cells; None finds it.
         decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
@@ -112,8 +118,10 @@ def fit(
         by: The column of the dates for the split `time`.
         groups: A column, such as the project or the laboratory. Rows with the same word in it are all held
             out or all in one fold, like rows of one compound. A row with an empty cell is its own group.
-        duplicates: Several rows of one molecule: `average` (classes that disagree count as missing), `keep`,
-            or `refuse`.
+        conditions: Columns of numbers or categories, such as a temperature or an assay, that the learners
+            take beside the molecule, and that predictions need too. See `molslice.fitting.conditions`.
+        duplicates: Several rows of one molecule (in the same conditions): `average` (classes that disagree
+            count as missing), `keep`, or `refuse`.
         limits: What happens to limits such as `>10` in a cell of a target, or `10` with `>` in a column of
             relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
         relation: The column of relations, or one for each target; None finds it if there is one target and
@@ -158,15 +166,17 @@ def fit(
     path, folder = _as_table(data), Path(_as_path("out", out))
     workers = None if workers is None else _whole("workers", workers)
     encoder = None if encoder is None else _as_path("encoder", encoder)
-    texts = {"smiles_column": smiles_column, "delimiter": delimiter, "by": by, "groups": groups}
-    texts["weight"] = weight
+    first, partner = _pair(smiles_column, symmetric)
+    texts = {"smiles_column": first, "delimiter": delimiter, "by": by, "groups": groups, "weight": weight}
     for name, value in {"split": split, **texts}.items():
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
     units = checked_units(units, names)
     options = FitOptions(
-        smiles_column=smiles_column,
+        smiles_column=first,
+        partner_column=partner,
+        symmetric=symmetric,
         delimiter=delimiter,
         written=NumberFormat(decimal, listed_values(missing_values)),
         outliers=outliers,
@@ -175,11 +185,12 @@ def fit(
         split=split,
         by=by,
         groups=groups,
+        conditions=checked_columns("condition", conditions),
         duplicates=duplicates,
         limits=limits,
-        relations=checked_columns("relation", relation, names),
+        relations=columns_of_targets("relation", relation, names),
         weight=weight,
-        errors=checked_columns("error", error, names),
+        errors=columns_of_targets("error", error, names),
         fragment=fragment,
         wildcards=wildcards,
         standardize=standardize,
@@ -207,15 +218,16 @@ def fit(
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
-        embedding, encoder_use = None, None
+        encoder_use, embed = None, _no_embedding
         if encoder is not None:
             save_encoder(partial, model_file(find_model(encoder)))
             # mixtures are replaced before they are described, whatever the encoder was trained with
             network = load_encoder(partial / ENCODER, device, fragment="keep", wildcards="keep")
-            embedding_start = time.monotonic()
-            embedding = network.embed(rows.molecules.canonical, workers=processes, progress=not quiet)
+            embed = functools.partial(network.embed, workers=processes, progress=not quiet)
+        embedding_start = time.monotonic()
+        features = rows.features(embed)
+        if encoder is not None:
             encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
-        features = Features(rows.molecules.descriptors, rows.molecules.counts, embedding)
         refits = options.refit and bool(rows.test.any())
         _check_size(features, rows.learned if refits else rows.learned[~rows.test], path)
         now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
@@ -266,6 +278,8 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
+    if options.partner_column is not None and options.standardize != "no":
+        raise MolsliceError("standardize is for single molecules, but the rows have two; prepare them before")
     for table in files:
         if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
             raise MolsliceError(f"{folder} is the table; choose another folder for the model")
@@ -280,6 +294,21 @@ def _check_size(features: Features, values: np.ndarray, path: File) -> None:
             f"{path}: a model of {values.shape[1]:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
         )
+
+
+def _no_embedding(smiles: Sequence[str]) -> None:
+    """Return no embeddings of molecules."""
+
+
+def _pair(columns: str | Sequence[str] | None, symmetric: bool) -> tuple[Any, str | None]:
+    """Return the columns of the first and of the second molecule; None for one that is not given."""
+    if columns is None or isinstance(columns, str) or not isinstance(columns, Sequence):
+        names = (columns,)
+    elif len(names := checked_columns("smiles_column", columns)) not in (1, 2):
+        raise MolsliceError(f"give one column of SMILES, or two for pairs of molecules, got {len(names)}")
+    if symmetric and len(names) < 2:
+        raise MolsliceError("symmetric needs two columns of SMILES")
+    return names[0], names[1] if len(names) > 1 else None
 
 
 def _as_table(data: File | str) -> File:

@@ -63,6 +63,9 @@ def summarize(
     """
     metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=options.by_scaffold)
     findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
+    if model.epochs and data.conditions:
+        listed = ", ".join(condition.name for condition in data.conditions)
+        findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
@@ -99,6 +102,8 @@ def summarize(
             num_folds if model.epochs else 0,
             len(model.folds),
             data.standardize,
+            data.conditions,
+            data.partner,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -178,11 +183,13 @@ def write_fit(
         (folder / HELD_OUT).write_text(table, encoding="utf-8")
     _calibrate(data, model, places).write(folder)
     known = order[learned[order]]
-    smiles = [data.smiles[row] for row in known]
-    domain = TrainingDomain.of_smiles(
-        smiles, record["fragment"], standardize=data.standardize, values=data.targets[known]
-    )
-    domain.write(folder)
+    if data.partner is None:  # pairs have no domain
+        smiles = [data.smiles[row] for row in known]
+        values = None if data.conditions else data.targets[known]  # a mean over conditions would say little
+        domain = TrainingDomain.of_smiles(
+            smiles, record["fragment"], standardize=data.standardize, values=values
+        )
+        domain.write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
@@ -214,7 +221,7 @@ def _calibrate(data: FitData, model: Stacks, places: np.ndarray) -> Calibration:
 def _rows_table(
     data: FitData, splits: np.ndarray, folds: np.ndarray, predictions: np.ndarray, rows: np.ndarray
 ) -> str:
-    """Write SMILES, split, fold, targets and predictions of some rows as CSV.
+    """Write SMILES, split, fold, targets, predictions and conditions of some rows as CSV.
 
     If there are limits, each target has a column of them, after the predictions; a limit has no value in the
     column of the target.
@@ -227,7 +234,10 @@ def _rows_table(
         rows: The rows that are written, in order, int [k].
     """
     columns = row_columns(data.names)
-    header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
+    given = [condition.name for condition in data.conditions]
+    given += [name for name in [data.partner] if name is not None]
+    predicted = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *given])
+    header = [*ROW_COLUMNS, *columns, *predicted, *given]
     limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
     for name in limits:
         header.append(name + "_" * (name in header))
@@ -236,6 +246,7 @@ def _rows_table(
     writer.writerow(header)
     for row in rows:
         cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predictions[row])]
+        cells += [*data.condition_cells(row), *data.partners[row : row + 1]]
         if data.bounds is not None:
             cells += [
                 _limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""

@@ -105,7 +105,9 @@ def fit_stacks(
         work = LearnerFits(rows, features, folds, deadline, options.seed, quality, fits.move)
         fitted = work.fit_targets()
     left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
-    if encoder is not None and quality.fine_tunes and tries_networks:
+    if quality.fine_tunes and rows.partner is not None and encoder is not None:
+        rows.findings.append("no fine-tuned networks: they take one molecule, not pairs")
+    elif encoder is not None and quality.fine_tunes and tries_networks:
         epochs = affordable_epochs(folds[0], deadline - time.monotonic(), encoder.embedding_seconds)
         if not epochs:
             left_out.append("fine-tuned networks")

@@ -16,6 +16,7 @@ from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, fi
 from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
+from molslice.fitting.conditions import ConditionColumns
 from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
@@ -25,7 +26,7 @@ from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_late
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "checked_columns", "checked_targets", "read_fit_data"]
+__all__ = ["MIN_ROWS", "checked_columns", "checked_targets", "columns_of_targets", "read_fit_data"]
 
 CHUNK_ROWS = 10_000
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -59,22 +60,27 @@ def read_fit_data(
     smiles: list[str] = []
     cells: dict[str, list[str]] = {use: [] for use in options.side_columns}
     places: list[str] = []
+    conditions = ConditionColumns(options, path)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
         _check_names(path, table, names, split)
+        conditions.check_names(names, column, split)
         _check_side_columns(table, names, options)
-        check_decimal_mark(table, names, options.written.decimal)
+        check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
         written = options.written
         if kind != "regression":
             written, meanings = find_classes(table, names, written)
             findings += meanings
-        side = SideColumns(table, names)
+        side = SideColumns(table, names, conditions.names)
         limits = LimitReader(table, names, side, options)
         precision = PrecisionReader(table, names, options)
-        extra = dict.fromkeys([*options.side_columns.values(), *side.names, *limits.used, *precision.columns])
+        extra = dict.fromkeys(
+            [*options.side_columns.values(), *conditions.names, *side.names, *limits.used, *precision.columns]
+        )
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
+            conditions.add(chunk)
             for use, name in options.side_columns.items():
                 cells[use] += chunk[name]
             limits.add(chunk, written)
@@ -88,12 +94,13 @@ def read_fit_data(
         *side.notices(limits.used),
         *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
         *values.doubts,
+        *conditions.read(places.__getitem__, written, options.outliers),
     ]
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     findings += values.findings
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = _choose_molecules(smiles, options, findings, workers)
+    chosen, replaced = _choose_molecules(conditions.rows(smiles), options, findings, workers)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
@@ -101,6 +108,7 @@ def read_fit_data(
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.weights, data.noise, precision_findings = precision.values(data.known, target_kind)
     data.findings += precision_findings
+    conditions.attach(data)
     dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
     join_groups(data, options, path)
@@ -112,6 +120,9 @@ def read_fit_data(
         data.test = np.zeros(len(data.smiles), bool)
         if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
+    kept = conditions.describe(data)
+    geometric = geometric[kept]
+    geometric_noise = None if geometric_noise is None else geometric_noise[kept]
     describe_forms(data)
     data.findings += describe_held_out(data)
     _check_targets(data, path)
@@ -197,17 +208,27 @@ def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     Raises:
         MolsliceError: There is no name, a name occurs twice, or one is not text.
     """
-    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
-    if not all(isinstance(name, str) for name in names):
-        raise MolsliceError(f"targets must be names of columns, got {names!r}")
+    names = checked_columns("target", columns)
     if not names:
         raise MolsliceError("give at least one target column")
-    if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
-        raise MolsliceError(f"the target {twice[0]!r} is given twice")
     return names
 
 
-def checked_columns(
+def checked_columns(role: str, columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns, which have the role `target` or `condition`.
+
+    Raises:
+        MolsliceError: A name occurs twice, or one is not text.
+    """
+    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
+    if not all(isinstance(name, str) for name in names):
+        raise MolsliceError(f"{role}s must be names of columns, got {names!r}")
+    if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
+        raise MolsliceError(f"the {role} {twice[0]!r} is given twice")
+    return names
+
+
+def columns_of_targets(
     option: str, columns: str | Sequence[str | None] | None, names: Sequence[str]
 ) -> tuple[str | None, ...] | None:
     """Return the column beside each target that an option names; None if it is not given.

@@ -16,6 +16,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, STANDARDS, WILDCARDS
+from molslice.data.molecules.conditions import Condition
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.folders.run import write_in_half
@@ -70,6 +71,7 @@ class FittedModel:
         stacks: For each target, the weights of its learners.
         about: The content of `fit.json`.
         scales: For each target, the expected error of a row; None for classes and in older folders.
+        conditions: The numbers and categories that the learners take beside the molecule.
     """
 
     targets: TargetInfo
@@ -77,6 +79,17 @@ class FittedModel:
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
     scales: tuple[ErrorScale | None, ...]
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def partner(self) -> str | None:
+        """The column of the second molecule of a pair; None for single molecules."""
+        return self.about.get("partner")
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the order of the molecules of a pair has no meaning."""
+        return bool(self.about["options"].get("symmetric", False))
 
     @property
     def num_networks(self) -> int:
@@ -151,6 +164,8 @@ def describe_model(
     networks: int,
     assignments: int,
     standardize: str = "no",
+    conditions: Sequence[Condition] = (),
+    partner: str | None = None,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -163,6 +178,8 @@ def describe_model(
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
         standardize: What standard form molecules get.
+        conditions: The numbers and categories that the learners take beside the molecule.
+        partner: The column of the second molecule of a pair; None for single molecules.
     """
     return {
         "format": FORMAT,
@@ -175,6 +192,8 @@ def describe_model(
         "networks": networks,
         "assignments": assignments,
         **({} if standardize == "no" else {"standardize": standardize}),
+        **({"conditions": [one.to_mapping() for one in conditions]} if conditions else {}),
+        **({} if partner is None else {"partner": partner}),
     }
 
 
@@ -216,6 +235,7 @@ def read_fitted(folder: Path) -> FittedModel:
         targets = TargetInfo.from_mapping(record.get("targets"))
         stacks = _read_stacks(record, folder)
         scales = _read_scales(record, len(targets.names))
+        conditions = _read_conditions(record)
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != len(targets.names):
@@ -231,7 +251,7 @@ def read_fitted(folder: Path) -> FittedModel:
         }
         for index, stack in enumerate(stacks)
     )
-    model = FittedModel(targets, learners, stacks, record, scales)
+    model = FittedModel(targets, learners, stacks, record, scales, conditions)
     _check_folds(model, folder)
     _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
@@ -284,6 +304,20 @@ def _read_scales(record: Mapping[str, Any], targets: int) -> tuple[ErrorScale | 
     if not isinstance(scales, list) or len(scales) != targets:
         raise MolsliceError(f"invalid scales: one for each of {targets} targets is needed")
     return tuple(None if scale is None else ErrorScale.from_mapping(scale) for scale in scales)
+
+
+def _read_conditions(record: Mapping[str, Any]) -> tuple[Condition, ...]:
+    listed = record.get("conditions", [])
+    options, partner = record.get("options"), record.get("partner")
+    asked = options if isinstance(options, dict) else {}
+    if not isinstance(listed, list) or len(listed) != len(asked.get("conditions", ())):
+        raise MolsliceError(f"invalid conditions: {listed!r:.80}")
+    if not isinstance(partner, str | None) or isinstance(partner, str) != ("symmetric" in asked):
+        raise MolsliceError(f"invalid second molecule: {partner!r:.80}")
+    conditions = tuple(map(Condition.from_mapping, listed))
+    if len({one.name for one in conditions}) < len(conditions):
+        raise MolsliceError("two conditions have the same name")
+    return conditions
 
 
 def _check_scales(model: FittedModel, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from itertools import tee
@@ -13,14 +13,16 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from molslice.data.molecules.conditions import Condition, Conditioned, conditioned_rows
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.files.progress import Progress
+from molslice.files.tables import Chunk, Unreadable
 from molslice.inference.columns import ERROR, SMILES, prediction_columns
 from molslice.inference.domain import DOMAIN, TrainingDomain
-from molslice.inference.inputs import Molecules, molecule_rows
+from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
 from molslice.inference.options import PLAIN, PredictionOptions
-from molslice.inference.predictions import Predictions, uncertainty_columns
+from molslice.inference.predictions import Domain, Predictions, uncertainty_columns
 from molslice.inference.reading import default_workers
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -54,6 +56,9 @@ class SmilesPredictor(ABC):
         wildcards: What happens to a row with a wildcard: `refuse` it, or `keep` it as a graph. See
             `molslice.chem.fragments`.
         standardize: What standard form molecules get; see `molslice.chem.standardize`.
+        conditions: The numbers and categories that the model takes beside a molecule.
+        partner: The name of the second molecule of each row, given as a condition; None for single molecules.
+        smiles_column: The column of SMILES in tables; None finds it.
         label: Name of a prediction in reports of progress.
     """
 
@@ -66,6 +71,9 @@ class SmilesPredictor(ABC):
     fragment: str = "keep"
     wildcards: str = "refuse"
     standardize: str = "no"
+    conditions: tuple[Condition, ...] = ()
+    partner: str | None = None
+    smiles_column: str | None = None
     label: str = "predict"
     _domain: TrainingDomain | None = None
 
@@ -179,6 +187,57 @@ class SmilesPredictor(ABC):
             )
         return domain
 
+    @property
+    def condition_names(self) -> list[str]:
+        """Names of the conditions and of the second molecule, which a table of molecules has as columns."""
+        second = [] if self.partner is None else [self.partner]
+        return [*(condition.name for condition in self.conditions), *second]
+
+    def rows_of(self, chunk: Chunk, smiles_column: str) -> list[str]:
+        """Return the rows of a chunk of a table, with their conditions if the model takes some."""
+        return self.conditioned(chunk[smiles_column], lambda names: {name: chunk[name] for name in names})
+
+    def conditioned(
+        self, smiles: list[str], find: Callable[[list[str]], Mapping[str, Sequence[object]]]
+    ) -> list[str]:
+        """Return rows with their conditions and second molecules, if the model takes some.
+
+        Args:
+            smiles: The SMILES.
+            find: Returns the cells of columns by their names.
+        """
+        if not self.condition_names:
+            return smiles
+        return conditioned_rows(smiles, find(self.condition_names), self.conditions, self.partner)
+
+    def _checked_rows(self, rows: list[str]) -> list[str]:
+        """Return rows.
+
+        Raises:
+            MolsliceError: The model takes conditions, and a row has none.
+        """
+        width, paired = len(self.conditions), self.partner is not None
+        for row in rows if width or paired else ():
+            if isinstance(row, Conditioned):
+                has_all = len(row.values) == width and (row.partner is not None) == paired
+            else:
+                has_all = isinstance(row, Unreadable)
+            if not has_all:
+                check_conditions((), self.condition_names, self.name)
+        return rows
+
+    def _compare(
+        self, domain: TrainingDomain, smiles: list[str], errors: list[str | None]
+    ) -> list[Domain | None]:
+        """Compare rows with the training rows: the molecules, then the conditions of those that are alike."""
+        compared = domain.compare(smiles, errors)
+        for place, (row, molecule) in enumerate(zip(smiles, compared, strict=True)):
+            if isinstance(row, Conditioned) and molecule is not None and molecule.in_domain:
+                pairs = zip(self.conditions, row.values, strict=True)
+                if reason := next(filter(None, (one.outside(value) for one, value in pairs)), ""):
+                    compared[place] = replace(molecule, in_domain=False, reason=reason)
+        return compared
+
     @abstractmethod
     def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
         """Return a reader that converts SMILES to what `predict_molecules` takes.
@@ -210,13 +269,16 @@ class SmilesPredictor(ABC):
         read SMILES, and the model computes in this process at the same time.
 
         Args:
-            chunks: The chunks. It is read only as far as needed.
+            chunks: The chunks, with conditions (`Conditioned`) if the model takes some. It is read only as
+                far as needed.
             options: What the predictions have besides their values.
             workers: Number of worker processes; 0 computes in this process.
 
         Raises:
-            MolsliceError: The model was not trained on molecules, or a worker process was killed.
+            MolsliceError: The model was not trained on molecules, a row has no conditions although the model
+                takes some, or a worker process was killed.
         """
+        chunks = map(self._checked_rows, chunks)
         if workers and self.device.type == "cpu":
             with WorkerPool(workers, "predicts molecules", (self, options)) as pool:
                 yield from pool.map(_predict_chunk, ((chunk,) for chunk in chunks))
@@ -228,16 +290,25 @@ class SmilesPredictor(ABC):
             for molecules, (smiles, replaced) in zip(read, chosen, strict=True):
                 predictions = self.predict_molecules(molecules, options)
                 if options.domain is not None:
-                    domain = options.domain.compare(smiles, predictions.errors)
+                    domain = self._compare(options.domain, smiles, predictions.errors)
                     predictions = replace(predictions, domain=domain)
                 yield replace(predictions, replaced=replaced)
 
-    def predict(self, smiles: Molecules, *, workers: int | None = None, progress: bool = False) -> np.ndarray:
+    def predict(
+        self,
+        smiles: Molecules,
+        *,
+        conditions: Conditions | None = None,
+        workers: int | None = None,
+        progress: bool = False,
+    ) -> np.ndarray:
         """Predict each SMILES in the unit of the target.
 
         Args:
             smiles: A SMILES or an RDKit molecule, which is one row, or a list, array, pandas or polars Series
                 or DataFrame of them. See `molslice.inference.inputs.molecule_rows`.
+            conditions: The conditions, if the model takes some: for each name one value for all molecules, or
+                a value for each. None takes them from the columns of a DataFrame.
             workers: Number of worker processes; 0 computes in this process. See `predict_chunks`. None is 0
                 on a CPU, and `default_workers` on a device.
             progress: Whether to show a bar on standard error.
@@ -247,16 +318,20 @@ class SmilesPredictor(ABC):
             molecule. NaN for an unreadable or missing molecule. For a classification, probabilities.
 
         Raises:
-            MolsliceError: `smiles` is something else, the model was not trained on molecules, or a worker
-                process was killed.
+            MolsliceError: `smiles` is something else, a condition is missing or unknown, the model was not
+                trained on molecules, or a worker process was killed.
         """
-        values = self.predict_with_errors(smiles, workers=workers, progress=progress).values
+        predictions = self.predict_with_errors(
+            smiles, conditions=conditions, workers=workers, progress=progress
+        )
+        values = predictions.values
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict_with_errors(
         self,
         smiles: Molecules,
         *,
+        conditions: Conditions | None = None,
         interval: float | None = None,
         domain: bool = False,
         options: PredictionOptions | None = None,
@@ -267,6 +342,7 @@ class SmilesPredictor(ABC):
 
         Args:
             smiles: The molecules, as in `predict`.
+            conditions: The conditions, as in `predict`.
             interval: Probability that an interval, or the set of a class, holds the truth, such as 0.9; None
                 for no intervals. It holds for molecules like the held-out rows of the model.
             domain: Whether to compare the molecules with the training molecules.
@@ -277,9 +353,10 @@ class SmilesPredictor(ABC):
         Raises:
             MolsliceError: As in `predict` and `find_options`.
         """
+        names = {"partner": self.partner, "smiles_column": self.smiles_column}
+        rows = self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name, **names))
         if options is None:
             options = self.find_options(interval, domain=domain)
-        rows = molecule_rows(smiles)
         if not rows:
             return self._no_rows(options)
         if workers is None:

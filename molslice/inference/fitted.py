@@ -9,6 +9,7 @@ import torch
 
 from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.data.molecules.conditions import encode
 from molslice.data.molecules.describe import CHUNK_ROWS, DescribedMolecules, MoleculeDescriber
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import file_checksum
@@ -19,6 +20,7 @@ from molslice.folders.fitted import (
     FIT,
     LEARNER_FILE,
     NETWORKS,
+    ROW_COLUMNS,
     ROWS,
     SIZE,
     FittedModel,
@@ -63,7 +65,7 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 class FittedPredictor(SmilesPredictor):
     """A stack of learners on descriptors, fingerprints and embeddings, and of fine-tuned networks.
 
-    A prediction depends on the molecule only. It is the mean over the members of the fit.
+    A prediction depends on the molecule and its conditions only. It is the mean over the members of the fit.
 
     Args:
         model: The learners and their weights.
@@ -88,6 +90,9 @@ class FittedPredictor(SmilesPredictor):
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_members
         self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
+        self.conditions, self.partner = model.conditions, model.partner
+        if self.partner is not None:
+            self.smiles_column = model.about["smiles_column"]
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
@@ -99,6 +104,7 @@ class FittedPredictor(SmilesPredictor):
             "units": list(self.target_units),
             "kind": self.targets.kind,
             "outliers": "keep",  # if the fit has kept some
+            **({} if self.partner is None else {"smiles_column": ROW_COLUMNS[0]}),
             "split": {"kind": "column", "column": "split", "valid_fraction": 0},
         }
         if self.fragment != "keep":
@@ -172,6 +178,8 @@ class FittedPredictor(SmilesPredictor):
     def _read_domain(self) -> TrainingDomain:
         if (self.folder / DOMAIN).exists():
             return super()._read_domain()
+        if self.partner is not None:
+            raise MolsliceError(f"{self.name} predicts pairs of molecules, which have no domain")
         smiles, values = training_rows(self.folder, self.target_names)  # of an older folder
         return TrainingDomain.of_smiles(smiles, self.fragment, standardize=self.standardize, values=values)
 
@@ -189,9 +197,13 @@ class FittedPredictor(SmilesPredictor):
             (in older folders the standard deviation over the learners; 0 for classes and where it is not
             needed), float64 [members, n, T] each.
         """
-        store = self._read(molecules.canonical)
-        embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
-        features = Features(molecules.descriptors, molecules.counts, embedding)
+        if molecules.partners is not None and self.model.symmetric:
+            molecules = molecules.in_order()
+        store, second = self._read(molecules.canonical), molecules.partners
+        features = self._features(molecules, store)
+        if second is not None:
+            others = self._features(second, self._read(second.canonical))
+            features = features.joined(others, symmetric=self.model.symmetric)
         tuned = [
             network_scores(network.predict_molecules(store).values, self.targets)
             for network in self.networks
@@ -224,6 +236,12 @@ class FittedPredictor(SmilesPredictor):
                 size = np.broadcast_to(features.size(), disagreement.shape)
                 difficulty.append(scale.expect({**indicators, DISAGREEMENT: disagreement, SIZE: size}))
         return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
+
+    def _features(self, molecules: DescribedMolecules, store: MoleculeStore | None) -> Features:
+        embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
+        given = molecules.conditions
+        conditions = encode(self.conditions, given) if self.conditions and given is not None else None
+        return Features(molecules.descriptors, molecules.counts, embedding, conditions)
 
     def _by_member(self, predicted: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Average the models of each member, float64 [members, n] each."""
@@ -259,5 +277,5 @@ class FittedPredictor(SmilesPredictor):
             raise MolsliceError(
                 f"{self.name} predicts from descriptors, which do not depend on the order of atoms"
             )
-        smiles = dataset.smiles()
+        smiles = self.conditioned(dataset.smiles(), dataset.side_cells)
         return self.predict_with_errors([smiles[row] for row in rows], options=options, progress=progress)

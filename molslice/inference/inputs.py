@@ -1,10 +1,10 @@
-"""The molecules that Python code gives to a model: texts, RDKit molecules, and collections of them.
+"""The molecules and conditions that Python code gives to a model, in every usual form.
 
 One row out for each molecule in, always: a missing or unusable value keeps its row and has a reason.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 
 from molslice.chem.rdkit_mol import is_rdkit_mol
+from molslice.data.molecules.conditions import Condition, Conditioned, conditioned_rows
 from molslice.data.molecules.smiles_column import find_smiles_column
 from molslice.files.tables import Row, Table, Unreadable
 from molslice.types import MolsliceError
 
-__all__ = ["Molecules", "molecule_rows"]
+__all__ = ["Conditions", "Molecules", "check_conditions", "condition_cells", "given_rows", "molecule_rows"]
 
 Molecules = Any
 """One SMILES or RDKit molecule, or a list, array, pandas or polars Series or DataFrame of them."""
+
+Conditions = Mapping[str, Any]
+"""For each condition by name: one value for all molecules, or a list, array or Series of values."""
 
 FORMS = "a SMILES, an RDKit molecule, or a list, array, Series or DataFrame of them"
 MISSING = "no SMILES given"
@@ -54,10 +58,86 @@ def molecule_rows(molecules: Molecules) -> list[str]:
     return [_row(value) for value in molecules]
 
 
+def given_rows(
+    molecules: Molecules,
+    given: Conditions | None,
+    wanted: Sequence[Condition],
+    model: str,
+    *,
+    partner: str | None = None,
+    smiles_column: str | None = None,
+) -> list[str]:
+    """Return the rows that a model takes: `molecule_rows` with conditions and second molecule of each.
+
+    Args:
+        molecules: The molecules.
+        given: The conditions; None takes them from the columns of `molecules` if it is a DataFrame.
+        wanted: The conditions that the model takes.
+        model: The name of the model, for messages.
+        partner: The name of the second molecule, which is given as a condition; None without one.
+        smiles_column: The column of SMILES of a DataFrame; None finds it.
+
+    Raises:
+        MolsliceError: As in `molecule_rows`; a condition is missing or unknown, or has another number of
+            values than molecules.
+    """
+    names = [*(condition.name for condition in wanted), *([] if partner is None else [partner])]
+    is_frame = bool(names) and _is_frame(molecules)
+    if is_frame and smiles_column is not None:
+        rows = molecule_rows(condition_cells(molecules, [smiles_column])[smiles_column])
+    else:
+        rows = molecule_rows(molecules)
+    if given is None and not is_frame:
+        return rows  # a model with conditions refuses rows without
+    if given is None:
+        cells = condition_cells(molecules, names)
+    elif isinstance(given, Mapping):
+        cells = {name: _values_of(name, given[name], len(rows)) for name in given}
+    else:
+        raise MolsliceError(f"conditions must be a dict of names and values, got {type(given).__name__}")
+    check_conditions(cells, names, model)
+    return conditioned_rows(rows, cells, wanted, partner)
+
+
+def check_conditions(given: Iterable[str], names: Sequence[str], model: str) -> None:
+    """Check that conditions are those that a model takes.
+
+    Raises:
+        MolsliceError: One is missing or unknown.
+    """
+    given = list(given)
+    if set(names) != set(given):
+        takes = f"takes the conditions {', '.join(names)}" if names else "takes no conditions"
+        raise MolsliceError(f"{model} {takes}, got {', '.join(map(str, given)) or 'no values of them'}")
+
+
+def condition_cells(frame: Any, names: Sequence[str]) -> dict[str, Sequence[object]]:  # noqa: ANN401
+    """Return the values of columns of a DataFrame, None where missing.
+
+    Raises:
+        MolsliceError: `frame` is no DataFrame, or has no such column.
+    """
+    if not _is_frame(frame):
+        raise MolsliceError(f"a DataFrame with the columns {', '.join(names)} is needed for the conditions")
+    table = _FrameTable(frame)
+    return {name: [None if _is_missing(value) else value for value in table.column(name)] for name in names}
+
+
+def _values_of(name: str, value: Any, count: int) -> list[object]:  # noqa: ANN401
+    """Return a value of a condition for each of some rows, None where missing."""
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        values = [value] * count
+    else:
+        values = list(value)
+        if len(values) != count:
+            raise MolsliceError(f"the condition {name!r} has {len(values)} values for {count} molecules")
+    return [None if _is_missing(one) else one for one in values]
+
+
 def _row(value: object) -> str:
     """Return the SMILES of one value, or an `Unreadable`."""
     if isinstance(value, str):
-        return value if isinstance(value, Unreadable) else str(value)
+        return value if isinstance(value, Unreadable | Conditioned) else str(value)
     if is_rdkit_mol(value):
         from molslice.chem.rdkit_mol import mol_to_smiles
         from molslice.chem.smiles import ChemError  # needs rdkit

@@ -21,11 +21,14 @@ class Features:
         descriptors: float64 [n, D], NaN where a descriptor is not defined.
         counts: Counts of hashed fingerprint bits, uint8 [n, P].
         embedding: States of a trained encoder, float32 [n, E]; None without an encoder.
+        conditions: Conditions of the rows, such as the temperature, of variance one and without missing
+            values, float64 [n, C]; None without any.
     """
 
     descriptors: np.ndarray
     counts: np.ndarray
     embedding: np.ndarray | None = None
+    conditions: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(array) for array in self._parts()}
@@ -37,15 +40,38 @@ class Features:
         return len(self.descriptors)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Self:
-        embedding = None if self.embedding is None else self.embedding[rows]
-        return type(self)(self.descriptors[rows], self.counts[rows], embedding)
+        added = (None if array is None else array[rows] for array in (self.embedding, self.conditions))
+        return type(self)(self.descriptors[rows], self.counts[rows], *added)
+
+    def joined(self, other: Self, *, symmetric: bool) -> Self:
+        """Return features of pairs: of the first molecules, then of the second.
+
+        Args:
+            other: Features of the second molecules.
+            symmetric: Whether to take the sum and the absolute difference instead, which are the same for
+                swapped molecules. The larger counts are limited to 255.
+        """
+
+        def join(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+            if not symmetric:
+                return np.concatenate([first, second], axis=1)
+            wide = (array.astype(np.int16) if array.dtype == np.uint8 else array for array in (first, second))
+            one, two = wide
+            both = np.concatenate([one + two, np.abs(one - two)], axis=1)
+            return np.minimum(both, 255).astype(np.uint8) if first.dtype == np.uint8 else both
+
+        embedding = None
+        if self.embedding is not None and other.embedding is not None:
+            embedding = join(self.embedding, other.embedding)
+        descriptors, counts = join(self.descriptors, other.descriptors), join(self.counts, other.counts)
+        return type(self)(descriptors, counts, embedding, self.conditions)
 
     def without_embedding(self) -> Self:
-        """Return the descriptors and counts only."""
-        return type(self)(self.descriptors, self.counts)
+        """Return the other features."""
+        return type(self)(self.descriptors, self.counts, None, self.conditions)
 
     def _parts(self) -> list[np.ndarray]:
-        arrays = (self.descriptors, self.counts, self.embedding)
+        arrays = (self.descriptors, self.counts, self.embedding, self.conditions)
         return [array for array in arrays if array is not None]
 
     @property
@@ -58,7 +84,7 @@ class Features:
         return self.counts.sum(1, dtype=np.float64)
 
     def matrix(self) -> np.ndarray:
-        """Return all features side by side, float64 [n, D + P + E], NaN where not defined."""
+        """Return all features side by side, float64 [n, D + P + E + C], NaN where not defined."""
         return np.concatenate([array.astype(np.float64, copy=False) for array in self._parts()], axis=1)
 
 

@@ -62,12 +62,17 @@ class GaussianProcess(Learner):
     probability of the values beyond it; see `molslice.learners.truncated`. Classes are regressed as 0 and 1;
     the calibration of their scores makes up for a pool with a larger share of the rarer class.
 
-    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
+    Conditions have an effect that is the same for all molecules, and one that is alike for similar molecules.
+    The first has a rational quadratic and a linear kernel of the conditions, the second the products of both
+    with a rational quadratic kernel of the descriptors.
+
+    Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8; Bonilla,
+    Chai and Williams 2007, "Multi-task Gaussian Process Prediction", eq. 1 (products of kernels).
 
     Args:
         rows: Training rows, at most 7,500, with descriptors and embedding as normal scores.
         scores: Quantiles of the descriptors, and of the embedding if there is one.
-        scales: Mean squared distance of training rows, for the descriptors and the embedding.
+        scales: Mean squared distance of training rows, for the descriptors, the embedding and the conditions.
         weights: Weight of each kernel, float64 [kernels, models].
         solved: Inverse covariance times the target, float64 [n, models]; 0 for rows that a model has not
             seen. Kernel k contributes `weights[k] * (K_k @ solved)`.
@@ -110,12 +115,13 @@ class GaussianProcess(Learner):
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
         everything = _rounded(_scored(features, scores))
-        scales = np.array([_mean_distance(block) for block in _scored_parts(everything)])
+        blocks = [*_scored_parts(everything), *_conditions_of(everything)]
+        scales = np.array([_mean_distance(block) for block in blocks])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(labels.values, draw, classes=classes)
         rows, of_pool, held_out = everything[pool], labels[pool], masks[:, pool]
-        kernels = np.empty((1 + len(scores) * (len(SCALES) + 1), len(pool), len(pool)), np.float32)
+        kernels = np.empty((_count_kernels(rows), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_kernels(rows, rows, scales)):
             kernels[place] = kernel
         all_weights, all_solved = np.zeros((len(kernels), len(masks))), np.zeros((len(pool), len(masks)))
@@ -164,7 +170,8 @@ class GaussianProcess(Learner):
             MolsliceError: The process was fitted on other features.
         """
         expected = [array.quantiles.shape[1] for array in self.scores]
-        given = [array.shape[1] for array in _scored_parts(features)]
+        expected += [array.shape[1] for array in _conditions_of(self.rows)]
+        given = [array.shape[1] for array in (*_scored_parts(features), *_conditions_of(features))]
         if given != expected or features.counts.shape[1] != self.rows.counts.shape[1]:
             raise MolsliceError(f"the Gaussian process takes {expected} features, got {given}")
         scored = _scored(features, self.scores)
@@ -202,6 +209,8 @@ class GaussianProcess(Learner):
         arrays |= {f"quantiles_{i}": transform.quantiles for i, transform in enumerate(self.scores)}
         if self.rows.embedding is not None:
             arrays["embedding"] = _shortest(self.rows.embedding)
+        if self.rows.conditions is not None:
+            arrays["conditions"] = self.rows.conditions
         return arrays
 
     @classmethod
@@ -209,8 +218,8 @@ class GaussianProcess(Learner):
         """Rebuild the learner; see `Learner.from_arrays`."""
         try:
             names = [name for name in ("descriptors", "embedding") if name in arrays]
-            blocks = [arrays[name].astype(np.float64) for name in names]
-            rows = Features(blocks[0], _read_counts(arrays), *blocks[1:])
+            blocks = {name: arrays[name].astype(np.float64) for name in names}
+            rows = Features(counts=_read_counts(arrays), conditions=arrays.get("conditions"), **blocks)
             scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(len(blocks)))
             weights, solved = _read_weights(arrays)
             learner = cls(rows, scores, arrays["scales"], weights, solved, arrays["offsets"])
@@ -218,10 +227,9 @@ class GaussianProcess(Learner):
             raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
         except (ValueError, IndexError, TypeError) as error:
             raise MolsliceError(f"the arrays do not describe a Gaussian process: {error}") from error
-        kernels, models = 1 + len(blocks) * (len(SCALES) + 1), len(learner.offsets)
-        columns = [array.shape[1] for array in _scored_parts(rows)]
-        sound = weights.shape == (kernels, models) and solved.shape == (len(rows), models)
-        sound = sound and learner.scales.shape == (len(blocks),)
+        columns, models = [array.shape[1] for array in _scored_parts(rows)], len(learner.offsets)
+        sound = weights.shape == (_count_kernels(rows), models) and solved.shape == (len(rows), models)
+        sound = sound and learner.scales.shape == (len(blocks) + len(_conditions_of(rows)),)
         sound = sound and [array.quantiles.shape[-1] for array in scores] == columns
         floats = [array for name, array in arrays.items() if not name.startswith("count")]
         if not sound or not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in floats):
@@ -288,19 +296,19 @@ def _completed(labels: Labels, expected: np.ndarray, spreads: np.ndarray, predic
 
 def stored_bytes(features: Features, rows: int) -> int:
     """Return how many bytes a process at least stores that is fitted to so many rows like these."""
-    columns = sum(array.shape[1] for array in _scored_parts(features))  # in float16
-    return min(rows, MAX_POOL) * 2 * columns
+    stored = 2 * sum(array.shape[1] for array in _scored_parts(features))  # in float16
+    return min(rows, MAX_POOL) * (stored + 8 * sum(array.shape[1] for array in _conditions_of(features)))
 
 
 def _scored(features: Features, scores: tuple[NormalScores, ...]) -> Features:
     embedding = None if features.embedding is None else scores[1](features.embedding)
-    return Features(scores[0](features.descriptors), features.counts, embedding)
+    return Features(scores[0](features.descriptors), features.counts, embedding, features.conditions)
 
 
 def _rounded(rows: Features) -> Features:
     """Round scores to float16, as which the training rows are stored."""
     blocks = [array.astype(np.float16).astype(np.float64) for array in _scored_parts(rows)]
-    return Features(blocks[0], rows.counts, *blocks[1:])
+    return Features(blocks[0], rows.counts, next(iter(blocks[1:]), None), rows.conditions)
 
 
 def _is_short(scores: np.ndarray) -> bool:
@@ -316,6 +324,14 @@ def _scored_parts(rows: Features) -> list[np.ndarray]:
     return [array for array in (rows.descriptors, rows.embedding) if array is not None]
 
 
+def _conditions_of(rows: Features) -> list[np.ndarray]:
+    return [] if rows.conditions is None else [rows.conditions]
+
+
+def _count_kernels(rows: Features) -> int:
+    return 1 + len(_scored_parts(rows)) * (len(SCALES) + 1) + 4 * len(_conditions_of(rows))
+
+
 def _mean_distance(rows: np.ndarray) -> float:
     """Return the mean squared distance of two rows, drawn independently; 1 if all rows are equal."""
     return float(2.0 * rows.var(0).sum()) or 1.0
@@ -324,8 +340,17 @@ def _mean_distance(rows: np.ndarray) -> float:
 def _kernels(left: Features, right: Features, scales: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the kernels one by one, because together they take much memory."""
     yield min_max_kernel(left.counts, right.counts)
-    for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=True):
+    for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=False):
         distances = squared_distances(one, other)
         for factor in SCALES:
             yield rational_quadratic_kernel(distances, factor * scale)
         yield (one @ other.T) * (2.0 / scale)
+    for one, other in zip(_conditions_of(left), _conditions_of(right), strict=True):
+        described = squared_distances(left.descriptors, right.descriptors)
+        similar = rational_quadratic_kernel(described, scales[0])
+        for kernel in (
+            rational_quadratic_kernel(squared_distances(one, other), scales[-1]),
+            (one @ other.T) * (2.0 / scales[-1]),
+        ):
+            yield kernel
+            yield kernel * similar

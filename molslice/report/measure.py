@@ -147,7 +147,7 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
     columns = row_columns(predictor.target_names)
-    names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])
+    names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *predictor.condition_names])
     check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)

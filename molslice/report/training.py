@@ -177,14 +177,17 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     words = ["molslice", "fit", _path(record["source"])]
     for target in record["targets"]["names"]:
         words += option_words("target", target)
-    words += option_words("smiles-column", record["smiles_column"])
+    for column in (record["smiles_column"], record.get("partner")):
+        words += [] if column is None else option_words("smiles-column", column)
+    words += ["--symmetric"] * bool(record["options"].get("symmetric"))
     words += option_words("kind", record["targets"]["kind"])
     for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
         words += option_words("unit", unit)
     treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}
     options = treatment | record["options"]
-    for value in options.get("missing_values", ()):
-        words += option_words("missing-value", value)
+    for key, option in (("conditions", "condition"), ("missing_values", "missing-value")):
+        for value in options.get(key, ()):
+            words += option_words(option, value)
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])

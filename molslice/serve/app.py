@@ -199,7 +199,12 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             )
         model = service.find_model(body.model)
         rows = await service.compute(
-            "predict", smiles, model=model["name"], interval=body.interval, domain=body.domain
+            "predict",
+            smiles,
+            model=model["name"],
+            interval=body.interval,
+            domain=body.domain,
+            conditions=body.conditions,
         )
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)

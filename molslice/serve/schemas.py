@@ -37,6 +37,11 @@ class PredictRequest(BaseModel):
         None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
     )
     domain: bool = Field(False, description="compare with the training molecules of the model")
+    conditions: dict[str, float | str] | None = Field(
+        None,
+        description="value of each condition that the model takes, for all molecules",
+        examples=[{"temperature": 298.15}],
+    )
 
 
 class ExplainRequest(BaseModel):
@@ -155,6 +160,7 @@ class ModelCard(BaseModel):
     intervals: bool = Field(description="whether it has intervals or sets")
     domain: bool = Field(description="whether it has training molecules to compare with")
     explanations: bool = Field(description="whether its predictions can be explained")
+    conditions: list[str] = Field(description="conditions that a prediction needs, such as a temperature")
 
 
 class LimitsAnswer(BaseModel):

@@ -69,6 +69,7 @@ class ServedModel:
             "intervals": self.intervals,
             "domain": self.domain,
             "explanations": self.method is not None,
+            "conditions": self.plain.condition_names,
         }
 
 

@@ -101,10 +101,11 @@ def _predict(
     smiles: Sequence[str],
     interval: float | None = None,
     domain: bool = False,
+    conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
     predictor, options = models[model].plain, models[model].options(interval, domain)
-    predictions = predictor.predict_with_errors(smiles, options=options)
+    predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         is_read = error is None
@@ -283,7 +284,7 @@ def _in_small_chunks(
 
     done = 0
     read, to_predict = tee(chunks())
-    smiles = (chunk[table.smiles_column] for chunk in to_predict)
+    smiles = (predictor.rows_of(chunk, table.smiles_column) for chunk in to_predict)
     with closing(predictor.predict_chunks(smiles, options)) as predicted:
         for predictions, chunk in zip(predicted, read, strict=True):
             position = table.position

@@ -220,7 +220,7 @@ def test_clone_and_parameters():
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
         **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "wildcards": "refuse", "scale": None},
         **{"standardize": "no", "quality": "good"},
-        "outliers": "refuse",
+        **{"outliers": "refuse", "conditions": ()},
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):

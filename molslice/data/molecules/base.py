@@ -134,6 +134,14 @@ class MoleculeDataset(Dataset):
             MolsliceError: The source has no SMILES, or has changed since the rows were read.
         """
 
+    def side_cells(self, columns: Sequence[str]) -> dict[str, list[str]]:
+        """Read the cells of every row in other columns of the source.
+
+        Raises:
+            MolsliceError: The source has no such columns, or has changed since the rows were read.
+        """
+        raise MolsliceError(f"{self.source} has no columns of conditions ({', '.join(columns)})")
+
     @staticmethod
     def _refuse_if_changed(files: Sequence[File], then: Sequence[str], source: object) -> None:
         """Refuse files that no longer have the checksums of the time when their rows were read."""

@@ -137,10 +137,20 @@ class Csv(MoleculeDataset):
         Raises:
             MolsliceError: A file has changed since the rows were read.
         """
+        return self.side_cells([self.smiles_column])[self.smiles_column]
+
+    def side_cells(self, columns: Sequence[str]) -> dict[str, list[str]]:
+        """Read the cells of every row in some columns, in the order of `smiles`.
+
+        Raises:
+            MolsliceError: A column is missing, or a file has changed since the rows were read.
+        """
         self._refuse_if_changed(self._all_files, self._checksums, self.source)
-        return [
-            text for _, chunk in self._chunks([], self.smiles_column) for text in chunk[self.smiles_column]
-        ]
+        cells = {name: list[str]() for name in columns}
+        for _, chunk in self._chunks(columns, self.smiles_column):
+            for name, texts in cells.items():
+                texts += chunk[name]
+        return cells
 
     def where(self, row: int) -> str:
         """Describe a row, an index from 0, by file, row and line for messages."""

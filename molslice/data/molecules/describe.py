@@ -1,16 +1,18 @@
 """Convert SMILES to descriptors, counts, canonical SMILES, parents and their scaffolds, in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
+from molslice.data.molecules.conditions import Conditioned, values_of
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
 __all__ = ["DescribedMolecules", "MoleculeDescriber", "describe_molecules"]
 
+SECOND = "second molecule"
 CHUNK_ROWS = 512  # about two seconds of one core
 
 
@@ -25,6 +27,8 @@ class DescribedMolecules:
         parents: Parent of each row, equal for all forms of a compound; empty in rows that failed.
         scaffolds: Bemis-Murcko scaffold of each parent; empty without rings and in rows that failed.
         errors: Reason of each row that failed; None for the others.
+        conditions: Conditions of each row, float64 [n, K], as in `Conditioned.values`; None without any.
+        partners: The second molecule of each row; None without any.
     """
 
     descriptors: np.ndarray
@@ -33,6 +37,8 @@ class DescribedMolecules:
     parents: list[str]
     scaffolds: list[str]
     errors: list[str | None]
+    conditions: np.ndarray | None = None
+    partners: "DescribedMolecules | None" = None
 
     def __len__(self) -> int:
         return len(self.errors)
@@ -41,11 +47,26 @@ class DescribedMolecules:
         """Return some rows, in the given order."""
         lists = (self.canonical, self.parents, self.scaffolds, self.errors)
         chosen: list[Any] = [[column[row] for row in rows] for column in lists]
-        return type(self)(self.descriptors[rows], self.counts[rows], *chosen)
+        conditions = None if self.conditions is None else self.conditions[rows]
+        partners = None if self.partners is None else self.partners.take(rows)
+        arrays = self.descriptors[rows], self.counts[rows]
+        return type(self)(*arrays, *chosen, conditions=conditions, partners=partners)
+
+    def in_order(self) -> Self:
+        """Return the pairs, each with the molecule first whose canonical SMILES is first in the alphabet."""
+        assert self.partners is not None
+        both = type(self).concatenate([replace(self, partners=None), self.partners])
+        rows, count = np.arange(len(self)), len(self)
+        swapped = np.array(
+            [b < a for a, b in zip(self.canonical, self.partners.canonical, strict=True)], bool
+        )
+        first, second = np.where(swapped, rows + count, rows), np.where(swapped, rows, rows + count)
+        ordered = both.take(first)
+        return replace(ordered, errors=self.errors, conditions=self.conditions, partners=both.take(second))
 
     @classmethod
     def concatenate(cls, parts: Sequence["DescribedMolecules"]) -> Self:
-        """Join parts; no parts give no rows."""
+        """Join parts, with second molecules and without conditions; no parts give no rows."""
         from molslice.chem.descriptors import MORGAN_BITS, descriptor_names  # needs rdkit
 
         empty = np.empty((0, len(descriptor_names()))), np.empty((0, MORGAN_BITS), np.uint8)
@@ -53,10 +74,14 @@ class DescribedMolecules:
             [cell for described in parts for cell in getattr(described, name)]
             for name in ("canonical", "parents", "scaffolds", "errors")
         ]
+        paired = any(described.partners is not None for described in parts)
+        # all rows of a part without second molecules have failed
+        seconds = [described if described.partners is None else described.partners for described in parts]
         return cls(
             np.concatenate([empty[0], *(described.descriptors for described in parts)]),
             np.concatenate([empty[1], *(described.counts for described in parts)]),
             *joined,
+            partners=cls.concatenate(seconds) if paired else None,
         )
 
 
@@ -126,4 +151,11 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
-    return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
+    described = DescribedMolecules(values, counts, canonical, compounds, rings, errors, values_of(smiles))
+    if not any(isinstance(text, Conditioned) and text.partner is not None for text in smiles):
+        return described
+    seconds = [getattr(text, "partner", None) or Unreadable(SECOND) for text in smiles]
+    partners = _describe(seconds, with_groups)
+    pairs = zip(errors, partners.errors, strict=True)
+    reasons = [first or (f"{SECOND}: {second}" if second else None) for first, second in pairs]
+    return replace(described, errors=reasons, partners=partners)

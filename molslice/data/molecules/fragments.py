@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from molslice.data.molecules.conditions import Conditioned
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
@@ -29,8 +30,13 @@ def choose_fragments(
         One SMILES for each row, and the number of mixtures that were replaced by their largest molecule. A
         refused row is an `Unreadable`.
     """
+    seconds = {place: text.partner for place, text in enumerate(smiles) if isinstance(text, Conditioned)}
+    seconds = {place: text for place, text in seconds.items() if text is not None}
+    partners, replaced = list[str](), 0
+    if seconds:
+        partners, replaced = choose_fragments([*seconds.values()], choice, wildcards)
     if standardize == "no":
-        rows, replaced = list(smiles), 0
+        rows = list(smiles)
         for place, text in enumerate(rows if choice != "keep" else ()):
             if not isinstance(text, str) or "." not in text:
                 continue
@@ -38,14 +44,18 @@ def choose_fragments(
             from molslice.chem.smiles import ChemError
 
             try:
-                rows[place] = choose_fragment(text, choice)
-                replaced += rows[place] is not text
+                chosen = choose_fragment(text, choice)
+                replaced += chosen is not text
+                rows[place] = _with_values(text, chosen)
             except ChemError as error:
                 rows[place] = Unreadable(str(error))
     else:
         rows, replaced, _, _ = standardize_rows(smiles, standardize, choice)
     for place, reason in _wildcards(rows) if wildcards != "keep" else ():
         rows[place] = Unreadable(reason)
+    for place, partner in zip(seconds, partners, strict=True):
+        if isinstance(row := rows[place], Conditioned):
+            rows[place] = row.with_molecules(row, partner)
     return rows, replaced
 
 
@@ -81,11 +91,16 @@ def standardize_rows(
     with WorkerPool(workers, "standardizes molecules") as pool:
         done = [row for rows in pool.map(_standardize, calls) for row in rows]
     return StandardizedRows(
-        [row.smiles for row in done],
+        [_with_values(text, row.smiles) for text, row in zip(smiles, done, strict=True)],
         sum(row.replaced for row in done),
         sum(row.changed for row in done),
         sum(row.kept for row in done),
     )
+
+
+def _with_values(text: str, smiles: str) -> str:
+    """Return another molecule with the conditions of a row."""
+    return text.with_molecules(smiles, text.partner) if isinstance(text, Conditioned) else smiles
 
 
 def _standardize(smiles: Sequence[str], choice: str, fragment: str) -> "list[Standardized]":

@@ -34,14 +34,15 @@ class SideColumns:
     Args:
         table: The table, of which no row is read yet.
         targets: The columns of numbers.
+        used: Other columns that are used.
 
     Attributes:
         names: The columns, which `add` needs.
     """
 
-    def __init__(self, table: MoleculeTable, targets: Sequence[str]) -> None:
+    def __init__(self, table: MoleculeTable, targets: Sequence[str], used: Sequence[str] = ()) -> None:
         self._targets = list(targets)
-        taken = {table.find(name) for name in (table.smiles_column, *targets)}
+        taken = {table.find(name) for name in (table.smiles_column, *targets, *used)}
         rows = table.peek(PROBED_ROWS) if targets else []
         kinds = {
             name: _kind_of({plain_cell(row[place]) for row in rows})

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from molslice.data.molecules.conditions import Conditioned
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
@@ -193,5 +194,8 @@ def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def smiles_checksum(smiles: Sequence[str]) -> str:
-    """Return a checksum of the SMILES of a chunk."""
-    return hashlib.sha256("\n".join(smiles).encode("utf-8", "surrogatepass")).hexdigest()
+    """Return a checksum of the SMILES of a chunk, and of what its rows have besides."""
+    texts = (
+        f"{text} {text.values} {text.partner}" if isinstance(text, Conditioned) else text for text in smiles
+    )
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -133,7 +133,8 @@ class _ChunkPredictor:
     def __call__(self, item: tuple[Chunk, int]) -> Computed:
         chunk, position = item
         predictor, options = self.model.load()
-        rows = predictor.predict_with_errors(chunk[self.column], options=options).table_rows()
+        given = predictor.rows_of(chunk, self.column)
+        rows = predictor.predict_with_errors(given, options=options).table_rows()
         return chunk, rows, position
 
 

@@ -19,6 +19,7 @@ from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN
 from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk
+from molslice.files.tables.base import MissingColumnError
 from molslice.files.urls import File, Url, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
@@ -132,10 +133,13 @@ def predict_table(
     with (
         # a worker that continues after another one may be on another machine
         reserved(None if target == STDOUT or resume else target),
-        open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table,
+        open_molecules(
+            sources, smiles_column=smiles_column or predictor.smiles_column, delimiter=delimiter
+        ) as table,
         _open_log(target, predictor, options, engine, resume) as log,
     ):
         check_source(table.paths, target)
+        _check_conditions(predictor, table)
         numbers, texts = predictor.table_columns(options, table.names)
         columns = [*numbers, *texts]
         error_column = distinct_columns([*columns, ERROR], taken=table.names)[-1]
@@ -233,9 +237,9 @@ def _stream(
 ) -> None:
     refusals = Refusals()
     column = table.smiles_column
-    wanted = [column, *(name for name in (measured.needed if measured else ()) if name != column)]
+    wanted = dict.fromkeys([column, *(measured.needed if measured else ()), *predictor.condition_names])
     bar = Progress(predictor.label, table.size, BYTES, shown=progress)
-    with bar, contextlib.closing(engine(predictor, table, wanted)) as computed:
+    with bar, contextlib.closing(engine(predictor, table, list(wanted))) as computed:
         for chunk, predictions, position in computed:
             _count(report, refusals, chunk, chunk[column], predictions)
             if strict and report.failed:
@@ -275,7 +279,7 @@ def _in_this_program(
     chunks, rows = table.chunks(predictor.chunk_rows, columns), 0
     for checksum, predictions in log.finished() if log is not None else ():
         chunk = next(chunks, None)
-        if chunk is None or smiles_checksum(chunk[table.smiles_column]) != checksum:
+        if chunk is None or smiles_checksum(predictor.rows_of(chunk, table.smiles_column)) != checksum:
             assert log is not None
             raise _OtherInputError(
                 f"{name_of(table.paths)} is not the input of the unfinished prediction: it differs after row "
@@ -284,12 +288,12 @@ def _in_this_program(
         rows += len(chunk)
         yield chunk, predictions, table.position
     chunks, to_predict = tee(chunks)
-    smiles = (chunk[table.smiles_column] for chunk in to_predict)
+    smiles = (predictor.rows_of(chunk, table.smiles_column) for chunk in to_predict)
     with contextlib.closing(predictor.predict_chunks(smiles, options, workers)) as predicted:
         for predictions, chunk in zip(predicted, chunks, strict=True):
             rows = predictions.table_rows()
             if log is not None:
-                log.add(chunk[table.smiles_column], rows)
+                log.add(predictor.rows_of(chunk, table.smiles_column), rows)
             yield chunk, rows, table.position
 
 
@@ -307,6 +311,19 @@ def _count(
     report.wildcards += count_wildcards(
         [text for text, reason in zip(smiles, predictions.errors, strict=True) if reason is None]
     )
+
+
+def _check_conditions(predictor: SmilesPredictor, table: MoleculeTable) -> None:
+    """Check that a table has the columns of the conditions, before anything is computed.
+
+    Raises:
+        MolsliceError: A column is missing.
+    """
+    for name in predictor.condition_names:
+        try:
+            table.find(name)
+        except MissingColumnError as error:
+            raise MolsliceError(f"{error}; {predictor.name} takes this condition") from error
 
 
 def check_target(target: File, endings: Sequence[str]) -> None:

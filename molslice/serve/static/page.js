@@ -11,6 +11,7 @@ const form = document.getElementById("molecule");
 const smiles = document.getElementById("smiles");
 const problem = document.getElementById("smiles-problem");
 const models = document.getElementById("model");
+const conditions = document.getElementById("conditions");
 const structure = document.getElementById("structure");
 const values = document.getElementById("values");
 const missing = document.getElementById("missing");
@@ -37,6 +38,7 @@ async function showModels() {
       cards.set(model.name, model);
       models.append(element("option", { value: model.name, text: model.name }));
     }
+    showConditions();
   } catch (error) {
     offline.textContent = `The service does not answer: ${error.message}`;
     offline.hidden = false;
@@ -46,12 +48,27 @@ async function showModels() {
 dark.addEventListener("change", () => { for (const picture of document.images) redraw(picture); });
 
 function card() {
-  return cards.get(models.value) ?? { kind: "", intervals: false, domain: false, explanations: false };
+  return cards.get(models.value) ?? { kind: "", intervals: false, domain: false, explanations: false, conditions: [] };
 }
 
 // The probability of intervals; null for a model without them.
 function level() {
   return card().intervals ? LEVEL : null;
+}
+
+// A field for each condition that the model takes, such as a temperature.
+function showConditions() {
+  conditions.replaceChildren(...card().conditions.map((name) => {
+    const label = element("label", { text: name });
+    label.append(element("input", { type: "text", name, autocomplete: "off", required: "" }));
+    return label;
+  }));
+}
+
+// The value of each condition by name; null for a model without them.
+function givenConditions() {
+  const given = [...conditions.querySelectorAll("input")].map((field) => [field.name, field.value.trim()]);
+  return given.length ? Object.fromEntries(given) : null;
 }
 
 function showProblem(message) {
@@ -94,7 +111,9 @@ async function predict() {
     const answer = await request("/predict", {
       method: "POST",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({ smiles: text, model: models.value || null, interval: level(), domain: card().domain }),
+      body: JSON.stringify({
+        smiles: text, model: models.value || null, interval: level(), domain: card().domain, conditions: givenConditions(),
+      }),
     });
     if (number !== latest) return;
     const { error } = answer.predictions[0];
@@ -109,7 +128,10 @@ async function predict() {
 
 form.addEventListener("submit", (event) => { event.preventDefault(); predict(); });
 smiles.addEventListener("input", hideProblem);
-models.addEventListener("change", () => { if (shown) predict(); });
+models.addEventListener("change", () => {
+  showConditions();
+  if (shown && !card().conditions.length) predict();
+});
 for (const example of document.querySelectorAll("[data-smiles]")) {
   example.addEventListener("click", () => {
     smiles.value = example.dataset.smiles;
