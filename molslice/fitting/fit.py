@@ -28,7 +28,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import Duplicates, FitOptions, Limits, Scale
+from molslice.fitting.data import Duplicates, FitOptions, Limits, Scale, Transform
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import LearnerFits, completed_targets
 from molslice.fitting.networks import DEVICES, affordable_epochs, fine_tune
@@ -68,6 +68,8 @@ def fit(
     duplicates: Duplicates = "average",
     limits: Limits = "learn",
     relation: str | Sequence[str | None] | None = None,
+    unit_column: str | Sequence[str | None] | None = None,
+    transform: Transform | None = None,
     weight: str | None = None,
     error: str | Sequence[str | None] | None = None,
     fragment: str = "keep",
@@ -108,6 +110,11 @@ def fit(
             relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
         relation: The column of relations, or one for each target; None finds it if there is one target and
             one such column.
+        unit_column: The column of units, or one for each target; None finds it if there is one target and one
+            such column, "" for no column. Several concentrations, such as nM and ug/mL, are converted to the
+            unit in `units`, or to the most frequent one.
+        transform: `p` learns and predicts the negative common logarithm of concentrations in mol/L, such as
+            pIC50; the values need a unit.
         weight: A column of positive numbers: how much a row counts in the learners and their weights, but not
             in errors that are reported, nor in fine-tuned networks. An empty cell counts as the median.
         error: The column of standard errors in the unit of the target, or one for each target: noise of the
@@ -161,6 +168,9 @@ def fit(
         duplicates=duplicates,
         limits=limits,
         relations=checked_columns("relation", relation, names),
+        units=units,
+        unit_columns=checked_columns("unit_column", unit_column, names),
+        transform=transform,
         weight=weight,
         errors=checked_columns("error", error, names),
         fragment=fragment,
@@ -188,7 +198,7 @@ def fit(
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         learned = rows.learned
-        targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
+        targets = TargetInfo.of_training(rows.names, rows.units, rows.kind, learned[~rows.test])
         canonical = rows.molecules.canonical
         embedding_start = time.monotonic()
         embedding = (
@@ -265,6 +275,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("kind", options.kind, (None, "regression", "classification")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
+        ("transform", options.transform, (None, "p")),
         ("limits", options.limits, ("learn", "drop", "exact")),
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),

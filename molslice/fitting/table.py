@@ -16,6 +16,7 @@ from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, fi
 from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
+from molslice.fitting.concentrations import UnitReader, to_p_values
 from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.limits import LimitReader, describe_held_out
@@ -71,21 +72,29 @@ def read_fit_data(
         side = SideColumns(table, names)
         limits = LimitReader(table, names, side, options)
         precision = PrecisionReader(table, names, options)
-        extra = dict.fromkeys([*split_columns, *side.names, *limits.used, *precision.columns])
+        units = UnitReader(table, names, side, options)
+        needed = [*split_columns, *side.names, *limits.used, *precision.columns, *units.used]
+        extra = dict.fromkeys(needed)
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
             limits.add(chunk, written)
             precision.add(chunk, written)
+            units.add(chunk)
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     values = limits.targets()
     targets, target_kind = values.exact, values.kind
     notices = [
-        *side.notices(limits.used),
-        *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
+        *side.notices([*limits.used, *units.used]),
+        # values in several units are checked when they are converted
+        *(
+            []
+            if units.used
+            else check_outliers(targets, names, str(path), places.__getitem__, options.outliers)
+        ),
         *values.doubts,
     ]
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
@@ -108,6 +117,8 @@ def read_fit_data(
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.weights, data.noise, found = precision.values(data.known, target_kind)
     data.findings += found
+    data.units = options.units or ("",) * len(names)
+    _convert(data, units, options, path, places)
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -124,6 +135,20 @@ def read_fit_data(
     )
     _use_geometric_means(data, geometric, geometric_noise)
     return data
+
+
+def _convert(
+    data: FitData, units: UnitReader, options: FitOptions, path: File, places: Sequence[str]
+) -> None:
+    """Convert targets to one unit or to p-values, and check the converted values."""
+    if units.used:
+        units.convert(data, options, path)
+        notices = check_outliers(data.targets, data.names, str(path), places.__getitem__, options.outliers)
+        data.notices += notices
+        for notice in notices:
+            logger.warning("%s", notice)
+    if options.transform == "p":
+        to_p_values(data, path)
 
 
 def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:
@@ -200,7 +225,7 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
         data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")
-    known = data.known.any(1)
+    known = np.asarray(data.known.any(1))
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
         data.lose(f"{_rows(unlabeled)} left out: no value of any target")
