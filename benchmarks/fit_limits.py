@@ -21,6 +21,8 @@ import csv
 import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ SHARE = 0.3  # of the training rows
 LEVEL = 0.9
 SCHEMES = ("threshold", "random")
 CHOICES: tuple[Limits, ...] = ("learn", "drop", "exact")
+Scores = dict[str, dict[str, float]]
 WAYS = ("known", *CHOICES)  # all values, and the choices of --limits
 
 
@@ -63,25 +66,22 @@ def fit_once(
     return {"predictions": predicted, "seconds": seconds}
 
 
-def measure(entry: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the errors of the models of a table over all seeds, for each scheme."""
-    rows, results = read_rows(entry, 10_000), {scheme: [] for scheme in SCHEMES}
-    for seed in range(options.seeds):
-        draw = np.random.default_rng(seed)
-        order = draw.permutation(len(rows))[: options.known + options.new]
-        smiles = [rows[place][0] for place in order]
-        values = np.array([float(rows[place][1]) for place in order])
-        known, new = slice(options.known), slice(options.known, None)
-        exact = fit_once(smiles[known], [repr(v) for v in values[known].tolist()], "learn", seed, smiles[new])
-        for scheme in SCHEMES:
-            cells, fits = censor(values[known], scheme, draw), {"known": exact}
-            for way in CHOICES:
-                fits[way] = fit_once(smiles[known], cells, way, seed, smiles[new])
-            results[scheme].append({way: score(one, values[new]) for way, one in fits.items()})
-            print(entry, scheme, seed, results[scheme][-1], flush=True)
-    name = Path(entry.rpartition(":")[0]).name.split(".")[0]
-    counts = {"set": name, "train_rows": options.known, "test_rows": len(values[new])}
-    return [{**counts, "scheme": scheme, **summarize(of_scheme)} for scheme, of_scheme in results.items()]
+def measure(entry: str, seed: int, options: argparse.Namespace) -> dict[str, Scores]:
+    """Return the scores of the models of a table and a seed, for each scheme."""
+    rows, draw = read_rows(entry, 10_000), np.random.default_rng(seed)
+    order = draw.permutation(len(rows))[: options.known + options.new]
+    smiles = [rows[place][0] for place in order]
+    values = np.array([float(rows[place][1]) for place in order])
+    known, new = slice(options.known), slice(options.known, None)
+    exact = fit_once(smiles[known], [repr(v) for v in values[known].tolist()], "learn", seed, smiles[new])
+    results = {}
+    for scheme in SCHEMES:
+        cells, fits = censor(values[known], scheme, draw), {"known": exact}
+        for way in CHOICES:
+            fits[way] = fit_once(smiles[known], cells, way, seed, smiles[new])
+        results[scheme] = {way: score(one, values[new]) for way, one in fits.items()}
+    print(entry, seed, results, flush=True)
+    return results
 
 
 def score(fitted: dict[str, Any], truth: np.ndarray) -> dict[str, float]:
@@ -92,7 +92,7 @@ def score(fitted: dict[str, Any], truth: np.ndarray) -> dict[str, float]:
     return {"mae": error, "coverage": float(inside.mean()), "seconds": fitted["seconds"]}
 
 
-def summarize(scores: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+def summarize(scores: list[Scores]) -> dict[str, Any]:
     """Return means over the seeds, and the excess."""
     columns = {
         name: {way: [one[way][name] for one in scores] for way in WAYS}
@@ -114,8 +114,22 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--known", type=int, default=400)
     parser.add_argument("--new", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1, help="fits side by side")
     options = parser.parse_args(argv)
-    rows = [row for entry in options.entries for row in measure(entry, options)]
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        tasks = {
+            entry: [pool.submit(measure, entry, seed, options) for seed in range(options.seeds)]
+            for entry in options.entries
+        }
+        rows = [
+            {
+                "set": Path(entry.rpartition(":")[0]).name.split(".")[0],
+                "scheme": scheme,
+                **summarize([task.result()[scheme] for task in of_entry]),
+            }
+            for entry, of_entry in tasks.items()
+            for scheme in SCHEMES
+        ]
     for row in rows:
         print(row)
     settings = {name: getattr(options, name) for name in ("known", "new", "seeds")}

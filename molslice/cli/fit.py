@@ -113,6 +113,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="column with > and <, once or for each target (default: detected)",
     )
+    parser.add_argument(
+        "--unit-column",
+        action="append",
+        metavar="COLUMN",
+        help="column of units, converted to --unit; once or for each target (default: detected)",
+    )
+    parser.add_argument(
+        "--transform",
+        choices=("p",),
+        help="p: learn and predict -log10 of concentrations in mol/L, such as pIC50",
+    )
     parser.add_argument("--weight", metavar="COLUMN", help="column of positive weights of the rows")
     parser.add_argument(
         "--error",
@@ -217,6 +228,8 @@ def run(args: argparse.Namespace) -> int:
         duplicates=args.duplicates,
         limits=args.limits,
         relation=args.relation,
+        unit_column=args.unit_column,
+        transform=args.transform,
         weight=args.weight,
         error=args.error,
         fragment=args.fragment or "keep",

@@ -2,7 +2,7 @@
 
 Modules, in the order in which `fit` uses them:
     fit: `fit`, one whole fit.
-    table, limits, precision, duplicates, split: From the table to the rows, `data`.
+    table, limits, precision, concentrations, duplicates, split: From the table to the rows, `data`.
     folds: The divisions into folds.
     learner_fits: Fits the learners of each fold and their weights.
     networks: Fine-tunes the encoder for each fold.

@@ -13,10 +13,11 @@ from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Features, Labels
 from molslice.tasks.targets import Kind
 
-__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale"]
+__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale", "Transform"]
 
 Duplicates = Literal["average", "keep", "refuse"]
 Limits = Literal["learn", "drop", "exact"]
+Transform = Literal["p"]
 Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 
@@ -30,6 +31,9 @@ class FitOptions:
         symmetric: Whether the order of a pair has no meaning.
         written: How the numbers of the targets are written.
         relations: The column of relations of each target, None for one without; None finds it.
+        units: The unit of each target, "" for one without; empty for no units.
+        unit_columns: The column of units of each target, None or "" for one without; None finds it.
+        transform: `p` to learn the negative common logarithm of concentrations in mol/L; None for values.
         weight: The column of weights; None without one.
         errors: The column of standard errors of each target, None for one without.
     """
@@ -49,6 +53,9 @@ class FitOptions:
     duplicates: Duplicates = "average"
     limits: Limits = "learn"
     relations: tuple[str | None, ...] | None = None
+    units: tuple[str, ...] = ()
+    unit_columns: tuple[str | None, ...] | None = None
+    transform: Transform | None = None
     weight: str | None = None
     errors: tuple[str | None, ...] | None = None
     fragment: str = "keep"
@@ -89,6 +96,8 @@ class FitOptions:
             "duplicates": self.duplicates,
             "limits": self.limits,
             "relations": self.relations,
+            "unit_columns": self.unit_columns,
+            "transform": self.transform,
             "weight": self.weight,
             "errors": self.errors,
             "members": self.members,
@@ -126,6 +135,7 @@ class FitData:
         logarithmic: Whether the common logarithm of a target is learned, for each target.
         bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
             these are known, infinite where there is no bound; None if the table has no limits.
+        units: Unit of each target, "" for one without.
         weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
         noise: Standard error of each value, in its unit, float64 [n, T], 0 for a target without any; None if
             there are no standard errors.
@@ -153,6 +163,7 @@ class FitData:
     grouped_by: str = ""
     dates: np.ndarray = field(default_factory=lambda: np.zeros(0))
     bounds: np.ndarray | None = None
+    units: tuple[str, ...] = ()
     weights: np.ndarray | None = None
     noise: np.ndarray | None = None
     conditions: tuple[Condition, ...] = ()
@@ -211,6 +222,14 @@ class FitData:
         self.bounds = None if self.bounds is None else self.bounds[:, rows]
         self.weights = None if self.weights is None else self.weights[rows]
         self.noise = None if self.noise is None else self.noise[rows]
+
+    def scale(self, index: int, factors: np.ndarray) -> None:
+        """Multiply the values, limits and standard errors of a target by positive factors, float64 [n]."""
+        self.targets[:, index] *= factors
+        if self.bounds is not None:
+            self.bounds[..., index] *= factors
+        if self.noise is not None:
+            self.noise[:, index] *= factors
 
     def sort(self) -> np.ndarray:
         """Sort the rows by canonical SMILES, and rows of one molecule by split, targets and conditions.
@@ -274,16 +293,21 @@ class FitData:
         if self.noise is not None and self.noise[:, index].any():
             noise = self.noise[:, index]
             if self.logarithmic[index]:
-                noise = noise / (self._sizes(index) * np.log(10.0))
+                noise = self.noise_of_logarithms(index)
         return Labels(values, bounds, self.weights, noise)
 
-    def _sizes(self, index: int) -> np.ndarray:
-        """Return the values of a target, and the finite bound of a limit, float64 [n]."""
-        values = self.targets[:, index]
-        if self.bounds is None:
-            return values
-        lower, upper = self.bounds[..., index]
-        return np.where(np.isfinite(values), values, np.where(np.isfinite(lower), lower, upper))
+    def noise_of_logarithms(self, index: int) -> np.ndarray:
+        """Return the standard errors of common logarithms, float64 [n]: error / (value ln 10).
+
+        The value of a limit is its bound. A lower limit that is not positive has no logarithm, and 0 here.
+        """
+        assert self.noise is not None
+        sizes = self.targets[:, index]
+        if self.bounds is not None:
+            lower, upper = self.bounds[..., index]
+            sizes = np.where(np.isfinite(sizes), sizes, np.where(np.isfinite(lower), lower, upper))
+        errors, positive = self.noise[:, index], sizes > 0
+        return np.where(positive, errors / (np.where(positive, sizes, 1.0) * np.log(10.0)), 0.0)
 
     def nearest(self, predicted: np.ndarray, rows: np.ndarray, index: int) -> np.ndarray:
         """Return measured values, or for limits the possible values that are nearest to predictions.

@@ -30,7 +30,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale
+from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
@@ -73,6 +73,8 @@ def fit(
     duplicates: Duplicates = "average",
     limits: Limits = "learn",
     relation: str | Sequence[str | None] | None = None,
+    unit_column: str | Sequence[str | None] | None = None,
+    transform: Transform | None = None,
     weight: str | None = None,
     error: str | Sequence[str | None] | None = None,
     fragment: str = "keep",
@@ -126,6 +128,11 @@ def fit(
             relations: `learn` them as limits, `drop` them, or learn them as `exact` values.
         relation: The column of relations, or one for each target; None finds it if there is one target and
             one such column.
+        unit_column: The column of units, or one for each target; None finds it if there is one target and one
+            such column, "" for no column. Several concentrations, such as nM and ug/mL, are converted to the
+            unit in `units`, or to the most frequent one.
+        transform: `p` learns and predicts the negative common logarithm of concentrations in mol/L, such as
+            pIC50; the values need a unit.
         weight: A column of positive numbers: how much a row counts in the learners and their weights, but not
             in errors that are reported, nor in fine-tuned networks. An empty cell counts as the median.
         error: The column of standard errors in the unit of the target, or one for each target: noise of the
@@ -189,6 +196,9 @@ def fit(
         duplicates=duplicates,
         limits=limits,
         relations=columns_of_targets("relation", relation, names),
+        units=units,
+        unit_columns=columns_of_targets("unit_column", unit_column, names),
+        transform=transform,
         weight=weight,
         errors=columns_of_targets("error", error, names),
         fragment=fragment,
@@ -231,7 +241,7 @@ def fit(
         refits = options.refit and bool(rows.test.any())
         _check_size(features, rows.learned if refits else rows.learned[~rows.test], path)
         now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
-        shared = (units, features, options, encoder_use, partial)
+        shared = (features, options, encoder_use, partial)
         measured = fit_stacks(
             rows,
             *shared,
@@ -268,6 +278,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("kind", options.kind, (None, "regression", "classification")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
+        ("transform", options.transform, (None, "p")),
         ("limits", options.limits, ("learn", "drop", "exact")),
         ("fragment", options.fragment, FRAGMENTS),
         ("wildcards", options.wildcards, WILDCARDS),

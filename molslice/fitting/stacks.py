@@ -66,7 +66,6 @@ class Stacks:
 
 def fit_stacks(
     rows: FitData,
-    units: tuple[str, ...],
     features: Features,
     options: FitOptions,
     encoder: EncoderUse | None,
@@ -81,7 +80,6 @@ def fit_stacks(
 
     Args:
         rows: The rows.
-        units: Unit of each target.
         features: Features of the rows.
         options: Options of the fit.
         encoder: The encoder that is fine-tuned; None without one.
@@ -96,7 +94,7 @@ def fit_stacks(
         MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
     """
     learned, classes = rows.learned, rows.kind == "classification"
-    targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
+    targets = TargetInfo.of_training(rows.names, rows.units, rows.kind, learned[~rows.test])
     folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
     quality = QUALITIES[options.quality]
     folds = folds[: 1 if only_measures else quality.assignments]

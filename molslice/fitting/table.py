@@ -16,6 +16,7 @@ from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, fi
 from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
 from molslice.files.urls import File
+from molslice.fitting.concentrations import UnitReader, to_p_values
 from molslice.fitting.conditions import ConditionColumns
 from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
@@ -74,9 +75,9 @@ def read_fit_data(
         side = SideColumns(table, names, conditions.names)
         limits = LimitReader(table, names, side, options)
         precision = PrecisionReader(table, names, options)
-        extra = dict.fromkeys(
-            [*options.side_columns.values(), *conditions.names, *side.names, *limits.used, *precision.columns]
-        )
+        units = UnitReader(table, names, side, options)
+        needed = [*options.side_columns.values(), *conditions.names, *side.names]
+        extra = dict.fromkeys([*needed, *limits.used, *precision.columns, *units.used])
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
@@ -85,14 +86,20 @@ def read_fit_data(
                 cells[use] += chunk[name]
             limits.add(chunk, written)
             precision.add(chunk, written)
+            units.add(chunk)
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     values = limits.targets()
     targets, target_kind = values.exact, values.kind
     notices = [
-        *side.notices(limits.used),
-        *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
+        *side.notices([*limits.used, *units.used]),
+        # values in several units are checked when they are converted
+        *(
+            []
+            if units.used
+            else check_outliers(targets, names, str(path), places.__getitem__, options.outliers)
+        ),
         *values.doubts,
         *conditions.read(places.__getitem__, written, options.outliers),
     ]
@@ -108,6 +115,8 @@ def read_fit_data(
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.weights, data.noise, precision_findings = precision.values(data.known, target_kind)
     data.findings += precision_findings
+    data.units = options.units or ("",) * len(names)
+    _convert(data, units, options, path, places)
     conditions.attach(data)
     dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -131,6 +140,20 @@ def read_fit_data(
     )
     _use_geometric_means(data, geometric, geometric_noise)
     return data
+
+
+def _convert(
+    data: FitData, units: UnitReader, options: FitOptions, path: File, places: Sequence[str]
+) -> None:
+    """Convert targets to one unit or to p-values, and check the converted values."""
+    if units.used:
+        units.convert(data, options, path)
+        notices = check_outliers(data.targets, data.names, str(path), places.__getitem__, options.outliers)
+        data.notices += notices
+        for notice in notices:
+            logger.warning("%s", notice)
+    if options.transform == "p":
+        to_p_values(data, path)
 
 
 def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:

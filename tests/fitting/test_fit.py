@@ -562,15 +562,17 @@ def test_values_far_outside_are_learned_if_asked(smiles, tmp_path, capsys):
 def test_what_the_numbers_mean_is_named_before_the_fit_and_on_the_card(smiles, tmp_path, capsys):
     rows = [[text, i % 3, ">" if i % 4 else "=", ["nM", "uM"][i % 2]] for i, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "Relation", "unit"], rows)
-    data = read(file, limits="exact")
+    data = read(file, limits="exact", unit_columns=("",))
     assert [text.split(",")[0] for text in data.notices] == [
         "column 'Relation' has relations",
         "column 'unit' has units",
         "y: has only 0",
     ]
     assert "nM in 45 rows" in data.notices[1]
-    assert read(file, kind="regression", limits="exact").notices == data.notices[:2]
-    assert read(file).notices == data.notices[1:]  # the relations are learned
+    options = {"kind": "regression", "unit_columns": ("",)}
+    assert read(file, limits="exact", **options).notices == data.notices[:2]
+    assert read(file, **options).notices == data.notices[1:2]  # limits are learned
+    assert not read(file, kind="regression").notices  # and units are converted
 
 
 def test_a_point_that_may_separate_thousands_is_asked_about(smiles, tmp_path):

@@ -67,6 +67,11 @@ class SideColumns:
         """The columns of relations."""
         return [name for name, kind in self._kinds.items() if kind == "relations"]
 
+    @property
+    def units(self) -> list[str]:
+        """The columns of units."""
+        return [name for name, kind in self._kinds.items() if kind == "units"]
+
     def notices(self, used: Sequence[str] = ()) -> list[str]:
         """Return a sentence for each column with another relation than `=`, or several units or types.
 

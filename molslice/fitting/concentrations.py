@@ -1,0 +1,192 @@
+"""Units of the targets of a fit: concentrations in one unit, and their negative logarithms."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from molslice.chem.descriptors import descriptor_names
+from molslice.data.molecules.limits import plain_cell
+from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.tables import MoleculeTable
+from molslice.files.tables import Chunk
+from molslice.files.urls import File
+from molslice.fitting.data import FitData, FitOptions
+from molslice.types import MolsliceError
+
+__all__ = ["P_UNIT", "UnitReader", "moles_per_liter", "to_p_values"]
+
+P_UNIT = "-log10 mol/L"
+SHOWN = 5  # different units in a message
+PREFIXES = {"": 0, "k": 3, "m": -3, "u": -6, "n": -9, "p": -12}
+_LITER = r"(?:\s*/\s*|[.*\s])(m|u|)[lL](?:\^?-1)?"
+_MOLAR = re.compile(rf"([munp]?)(?:M|[mM]olar|mol{_LITER})")
+_MASS = re.compile(rf"([kmunp]?)g{_LITER}")
+
+
+def moles_per_liter(unit: str, weights: np.ndarray) -> np.ndarray | None:
+    """Return how many mol/L one unit is for each molecule.
+
+    Args:
+        unit: A unit such as `nM`, `umol/L`, `ug/mL` or `mg.L-1`.
+        weights: Molecular weights, float64 [n].
+
+    Returns:
+        float64 [n]; None if the unit is no concentration.
+    """
+    text = unit.strip().replace("µ", "u").replace("μ", "u")
+    molar, mass = _MOLAR.fullmatch(text), _MASS.fullmatch(text)
+    match = molar or mass
+    if match is None:
+        return None
+    prefix, liter = match.groups()
+    factor = 10.0 ** (PREFIXES[prefix] - PREFIXES[liter or ""])
+    return np.full(len(weights), factor) if molar else factor / weights
+
+
+class UnitReader:
+    """Reads the units of the targets from the chunks of a table.
+
+    Args:
+        table: The table, of which no row is read yet.
+        names: The targets.
+        side: The columns with relations, units and types.
+        options: The options of the fit.
+
+    Attributes:
+        columns: The column of units of each target; None for a target without one.
+
+    Raises:
+        MolsliceError: A named column of units is missing, or is a target or the column of SMILES.
+    """
+
+    def __init__(
+        self, table: MoleculeTable, names: Sequence[str], side: SideColumns, options: FitOptions
+    ) -> None:
+        self.columns: tuple[str | None, ...] = (None,) * len(names)
+        self._detected = options.unit_columns is None
+        if options.unit_columns is not None:
+            self.columns = options.unit_columns
+        elif len(names) == len(side.units) == 1:
+            self.columns = tuple(side.units)
+        for column in self.used:
+            if table.find(column) in {table.find(name) for name in (table.smiles_column, *names)}:
+                raise MolsliceError(f"the column {column!r} cannot be both a unit and a target or SMILES")
+        self._cells: dict[str, list[str]] = {column: [] for column in self.used}
+
+    @property
+    def used(self) -> list[str]:
+        """The columns of units that are used, each once."""
+        return list(dict.fromkeys(column for column in self.columns if column))
+
+    def add(self, chunk: Chunk) -> None:
+        """Read the rows of a chunk."""
+        for column, cells in self._cells.items():
+            cells += map(plain_cell, chunk[column])
+
+    def convert(self, data: FitData, options: FitOptions, path: File) -> None:
+        """Convert the targets to one unit each: the unit that is asked for, or the most frequent one.
+
+        Values without a unit count as missing. The only unit of a column that nobody named changes nothing,
+        but p-values need it.
+
+        Args:
+            data: All rows of the table, which are changed.
+            options: The options of the fit.
+            path: The table, for messages.
+
+        Raises:
+            MolsliceError: A column has several units, and one of them is no concentration.
+        """
+        units = list(data.units)
+        for index, (name, column) in enumerate(zip(data.names, self.columns, strict=True)):
+            cells = np.array(self._cells[column]) if column else np.array([])
+            known = data.known[:, index]
+            counts = Counter(cells[known & (cells != "")].tolist()) if column else Counter[str]()
+            if not counts or data.kind == "classification":
+                continue
+            goal = options.units[index] if options.units and options.units[index] else ""
+            goal = goal or counts.most_common(1)[0][0]
+            if not self._detected or options.transform or len(counts) > 1:
+                units[index] = goal
+            without = int((known & (cells == "")).sum())
+            if {*counts} == {goal} and (self._detected or not without):
+                continue
+            factors = _factors(counts, goal, _molecular_weights(data), f"{path}, column {column!r}")
+            scale = np.full(len(cells), np.nan)
+            for unit, factor in factors.items():
+                scale = np.where(cells == unit, factor, scale)
+            data.scale(index, scale)
+            detected = " (detected)" if self._detected else ""
+            data.findings.append(
+                f"{name}: converted to {goal} by column {column!r}{detected}: {_listed(counts)}"
+            )
+            if without:
+                data.lose(f"{name}: {without:,} values without a unit count as missing")
+        data.units = tuple(units)
+
+
+def _molecular_weights(data: FitData) -> np.ndarray:
+    """Return the molecular weight of each row, float64 [n], NaN for one that cannot be read."""
+    return data.molecules.descriptors[:, descriptor_names().index("MolWt")]
+
+
+def _listed(counts: Counter[str]) -> str:
+    shown = [f"{unit} in {count:,} rows" for unit, count in counts.most_common(SHOWN)]
+    return ", ".join([*shown, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
+
+
+def _factors(counts: Counter[str], goal: str, weights: np.ndarray, where: str) -> dict[str, np.ndarray]:
+    """Return what each unit is in the unit `goal`, for each row, float64 [n].
+
+    Raises:
+        MolsliceError: A unit is no concentration.
+    """
+    whole = moles_per_liter(goal, weights)
+    factors = {}
+    for unit in counts:
+        moles = moles_per_liter(unit, weights)
+        if moles is None or whole is None:
+            wrong = unit if moles is None else goal
+            raise MolsliceError(
+                f"{where}: values in several units ({_listed(counts)}), and {wrong} cannot be converted; "
+                "keep the rows of one unit, or give --unit-column '' if the column belongs to no target"
+            )
+        factors[unit] = np.ones(len(weights)) if unit == goal else moles / whole
+    return factors
+
+
+def to_p_values(data: FitData, path: File) -> None:
+    """Replace concentrations by their negative common logarithms in mol/L, such as IC50 by pIC50.
+
+    Limits change sides, and standard errors follow the delta method. The targets get a `p` before their
+    names, so that values of the table are not compared with predictions.
+
+    Args:
+        data: All rows of the table, which are changed.
+        path: The table, for messages.
+
+    Raises:
+        MolsliceError: A target has no unit of a concentration, or a value that is not positive.
+    """
+    for index, name in enumerate(data.names):
+        where, unit = f"{path}, column {name!r}", data.units[index]
+        factor = moles_per_liter(unit, _molecular_weights(data)) if data.kind == "regression" else None
+        if factor is None:
+            said = f"unknown concentration {unit!r}; name the unit with --unit, such as nM, umol/L or ug/mL"
+            said = said if data.kind == "regression" else "classes have no p-values"
+            raise MolsliceError(f"{where}: {said}")
+        upper = data.targets[:, index] if data.bounds is None else data.bounds[1, :, index]
+        if (wrong := np.flatnonzero(upper <= 0)).size:
+            row = int(wrong[0])
+            raise MolsliceError(f"{where}: the value {upper[row]:g} of {data.smiles[row]} has no logarithm")
+        if data.noise is not None:
+            data.noise[:, index] = data.noise_of_logarithms(index)
+        data.targets[:, index] = -np.log10(factor * data.targets[:, index])
+        if data.bounds is not None:
+            with np.errstate(divide="ignore"):  # a lower limit of zero says nothing
+                lower, upper = -np.log10(factor * np.maximum(data.bounds[..., index], 0.0))
+            data.bounds[..., index] = upper, lower
+    data.units, data.names = (P_UNIT,) * len(data.names), tuple(f"p{name}" for name in data.names)
+    data.findings.append(f"learned and predicted: {', '.join(data.names)}, the negative logarithms in mol/L")

@@ -1,0 +1,182 @@
+"""Columns of units, their conversion, and p-values."""
+
+import numpy as np
+import pytest
+from rdkit import Chem
+from rdkit.Chem.Descriptors import MolWt
+
+from molslice.cli import main
+from molslice.fitting.concentrations import P_UNIT, moles_per_liter
+from molslice.fitting.data import FitOptions
+from molslice.fitting.fit import fit
+from molslice.fitting.table import read_fit_data
+from molslice.inference.load import load_model
+from molslice.types import MolsliceError
+from tests.fitting.test_fit import write_table
+from tests.inference.models import embedded_smiles
+
+ROWS = 60
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+
+
+@pytest.fixture(scope="module")
+def smiles():
+    return embedded_smiles(ROWS)
+
+
+@pytest.fixture(scope="module")
+def molar(smiles):
+    return 10.0 ** -np.linspace(4.0, 9.0, len(smiles))
+
+
+def read(table, **options):
+    return read_fit_data(table, ["ic50"], FitOptions(split="all", **options), workers=0)
+
+
+def write(folder, smiles, values, units, **columns):
+    names = ["smiles", "ic50", "unit", *columns]
+    return write_table(folder / "a.csv", names, zip(smiles, values, units, *columns.values(), strict=True))
+
+
+def in_order(data, smiles, values):
+    places = {text: row for row, text in enumerate(data.smiles)}
+    return np.array([values[places[text]] for text in smiles])
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [
+        *[("M", 1.0), ("mM", 1e-3), ("uM", 1e-6), ("µM", 1e-6), ("μM", 1e-6), ("nM", 1e-9), ("pM", 1e-12)],
+        *[("mol/L", 1.0), ("mmol/l", 1e-3), ("nmol.L-1", 1e-9), ("nmol/mL", 1e-6)],
+        *[
+            ("g/L", 0.01),
+            ("mg/mL", 0.01),
+            ("mg/L", 1e-5),
+            ("ug/mL", 1e-5),
+            ("ug.mL-1", 1e-5),
+            ("ng/mL", 1e-8),
+        ],
+        *[(text, None) for text in ("nm", "m", "g", "%", "mg/kg", "uL", "", "mol", "M/s", "mg/mL/h")],
+    ],
+)
+def test_units_in_moles_per_liter(unit, factor):
+    """Of a molecule of 100 g/mol."""
+    moles = moles_per_liter(unit, np.array([100.0]))
+    assert moles is None if factor is None else moles == pytest.approx([factor], rel=1e-12)
+
+
+def test_several_concentrations_are_converted_to_the_most_frequent_one(smiles, molar, tmp_path):
+    units = (["nM"] * 3 + ["'uM'", "ug.mL-1"]) * (ROWS // 5)
+    weights = np.array([MolWt(Chem.MolFromSmiles(text)) for text in smiles])
+    scales = {"nM": np.full(ROWS, 1e9), "'uM'": np.full(ROWS, 1e6), "ug.mL-1": 1e3 * weights}
+    values = [molar[row] * scales[unit][row] for row, unit in enumerate(units)]
+    errors = np.array(values) / 10
+    file = write(tmp_path, smiles, values, units, se=errors)
+    data = read(file, errors=("se",))
+    np.testing.assert_allclose(in_order(data, smiles, data.targets[:, 0]), molar * 1e9, rtol=1e-9)
+    np.testing.assert_allclose(data.noise, data.targets / 10, rtol=1e-9)
+    assert data.units == ("nM",)
+    found = (
+        "ic50: converted to nM by column 'unit' (detected): nM in 36 rows, uM in 12 rows, ug.mL-1 in 12 rows"
+    )
+    assert found in data.findings
+    assert not any("column 'unit'" in text for text in data.notices)
+    assert data.logarithmic == (True,)
+    data = read(file, units=("mg/L",), unit_columns=("unit",))
+    np.testing.assert_allclose(in_order(data, smiles, data.targets[:, 0]), molar * weights * 1e3, rtol=1e-9)
+    exact = np.array([units[smiles.index(text)] == "nM" for text in data.smiles])
+    same = read(file, units=("nM",)).targets[exact, 0]
+    written = np.array([values[smiles.index(text)] for text in data.smiles])[exact]
+    np.testing.assert_array_equal(same, written)  # bit for bit
+
+
+def test_limits_are_converted_too(smiles, molar, tmp_path):
+    values = [repr(float(value * 1e9)) for value in molar]
+    values[0], units = ">5", ["uM"] + ["nM"] * (ROWS - 1)
+    data = read(write(tmp_path, smiles, values, units))
+    row = data.smiles.index(smiles[0])
+    assert data.bounds[:, row, 0].tolist() == pytest.approx([5000.0, np.inf])
+
+
+def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
+    values = range(1, ROWS + 1)
+    data = read(write(tmp_path, smiles, values, ["nM"] * ROWS))
+    assert data.units == ("",)
+    assert not any("converted" in text for text in data.findings)
+    assert read(write(tmp_path, smiles, values, ["nM"] * ROWS), unit_columns=("unit",)).units == ("nM",)
+    file = write(tmp_path, smiles, values, ["nM"] * 40 + ["%"] * 20)
+    with pytest.raises(
+        MolsliceError, match=r"'unit': values in several units \(nM in 40 rows, % in 20 rows\), and %"
+    ):
+        read(file)
+    assert read(file, unit_columns=("",)).targets.max() == ROWS
+    file = write(tmp_path, smiles, values, ["nM"] * 58 + ["", "NA"])
+    data = read(file, unit_columns=("unit",))
+    assert len(data.targets) == 58
+    assert "ic50: 2 values without a unit count as missing" in data.losses
+    for name, message in (("nothing", "nothing"), ("ic50", "'ic50' cannot be both a unit and a target")):
+        with pytest.raises(MolsliceError, match=message):
+            read(file, unit_columns=(name,))
+
+
+def test_p_values(smiles, molar, tmp_path):
+    values = [repr(float(value * 1e9)) for value in molar]
+    values[0], values[1], values[2] = f">{values[0]}", f"<{values[1]}", ">0"
+    errors = [float(value * 1e8) for value in molar]  # a tenth
+    file = write(tmp_path, smiles, values, ["nM"] * ROWS, se=errors)
+    data = read(file, transform="p", errors=("se",))
+    assert (data.names, data.units, data.logarithmic) == (("pic50",), (P_UNIT,), (False,))
+    assert smiles[2] not in data.smiles  # more than 0 says nothing
+    places = [data.smiles.index(text) if row != 2 else -1 for row, text in enumerate(smiles)]
+    expected = -np.log10(molar)
+    np.testing.assert_allclose(data.targets[places[3:], 0], expected[3:], rtol=1e-9)
+    assert data.bounds[:, places[0], 0].tolist() == pytest.approx([-np.inf, expected[0]])
+    assert data.bounds[:, places[1], 0].tolist() == pytest.approx([expected[1], np.inf])
+    np.testing.assert_allclose(data.noise[places[3:], 0], 0.1 / np.log(10), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "message"),
+    [
+        ("5", {}, "unknown concentration ''; name the unit with --unit"),
+        ("5", {"units": ("kg",)}, "unknown concentration 'kg'"),
+        ("0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
+        ("<0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
+        ("1", {"units": ("nM",), "kind": "classification"}, "classes have no p-values"),
+    ],
+)
+def test_what_has_no_p_value_is_refused(smiles, tmp_path, value, options, message):
+    rows = [[text, i % 2 if "kind" in options else i + 1] for i, text in enumerate(smiles)]
+    rows[0][1] = value
+    file = write_table(tmp_path / "a.csv", ["smiles", "ic50"], rows)
+    with pytest.raises(MolsliceError, match=message):
+        read(file, transform="p", **options)
+
+
+def test_a_model_of_p_values_predicts_them(smiles, molar, tmp_path, capsys):
+    file = write_table(tmp_path / "a.csv", ["smiles", "ic50"], zip(smiles, molar * 1e9, strict=True))
+    words = [
+        "fit",
+        str(file),
+        "--target",
+        "ic50",
+        "--unit",
+        "nM",
+        "--transform",
+        "p",
+        "--members",
+        "2",
+        "--quiet",
+    ]
+    assert main([*words, "--no-encoder", "--split", "all", "--out", str(tmp_path / "model")]) == 0
+    model = load_model(tmp_path / "model")
+    assert (model.target_names, model.target_units) == (("pic50",), (P_UNIT,))
+    predicted = model.predict(smiles)
+    assert np.abs(predicted + np.log10(molar)).mean() < 1.5
+    capsys.readouterr()
+    words = ["predict", str(tmp_path / "model"), "--input", str(file), "--output", str(tmp_path / "out.csv")]
+    assert main([*words, "--metrics"]) == 1  # values in nM are not compared with p-values
+    assert "has no measured values: no column pic50" in capsys.readouterr().err
+    with pytest.raises(MolsliceError, match="unknown transform 'q'; choices: p"):
+        fit(file, "ic50", tmp_path / "other", transform="q", encoder=None)
