@@ -101,7 +101,7 @@ def _baseline(work: Work, name: str) -> np.ndarray:
 
 
 def run_catboost(work: Work) -> Predictions:
-    """CatBoost with its defaults, on descriptors and Morgan counts, and on logarithms where `fit` takes them."""
+    """CatBoost with its defaults, on descriptors and counts, and on logarithms where `fit` takes them."""
     columns = []
     matrix, test = work.molecules.features.matrix(), work.parts["test"]
     for index in range(len(work.columns)):
