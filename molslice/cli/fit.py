@@ -30,6 +30,7 @@ SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
+  molslice fit measured.csv --target solubility --order low,medium,high --out classes
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
@@ -56,7 +57,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="targets with values far outside the others (default: refuse)",
     )
     parser.add_argument(
-        "--kind", choices=("regression", "classification"), help="kind of the targets (default: detected)"
+        "--kind",
+        choices=("regression", "classification", "multiclass"),
+        help="kind of the targets (default: detected)",
+    )
+    parser.add_argument(
+        "--positive",
+        action="append",
+        metavar="WORD",
+        help="class 1 of a target with two classes that are words; repeatable",
+    )
+    parser.add_argument(
+        "--order", metavar="WORD,WORD,...", help="three or more classes, from the lowest to the highest"
+    )
+    parser.add_argument(
+        "--class-weight", choices=("balanced",), help="give all classes the same weight (default: all rows)"
     )
     parser.add_argument(
         "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: detected)"
@@ -136,6 +151,9 @@ def run(args: argparse.Namespace) -> int:
         missing_values=args.missing_value,
         outliers=args.outliers,
         kind=args.kind,
+        positive=args.positive or (),
+        order=args.order or (),
+        class_weight=args.class_weight,
         scale=args.scale,
         units=units,
         split=args.split,

@@ -8,7 +8,8 @@ import numpy as np
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
-from molslice.tasks.targets import Kind
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.targets import Kind, TargetInfo
 
 __all__ = ["Duplicates", "FitData", "FitOptions", "Scale"]
 
@@ -22,6 +23,9 @@ class FitOptions:
 
     Attributes:
         written: How the numbers of the targets are written.
+        positive: Words of class 1 of targets with two classes.
+        order: Names of the classes of the only target in their order; empty for classes without an order.
+        class_weight: `balanced` for classes that have equal weight; None for rows of equal weight.
     """
 
     smiles_column: str | None = None
@@ -29,6 +33,9 @@ class FitOptions:
     written: NumberFormat = DEFAULT_FORMAT
     outliers: str = "refuse"
     kind: Kind | None = None
+    positive: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    class_weight: str | None = None
     scale: Scale | None = None
     split: str = "random"
     duplicates: Duplicates = "average"
@@ -51,6 +58,9 @@ class FitOptions:
             "decimal": self.written.decimal,
             "missing_values": list(self.written.missing),
             "outliers": self.outliers,
+            "positive": list(self.positive),
+            "order": list(self.order),
+            "class_weight": self.class_weight,
             "scale": self.scale,
             "split": self.split,
             "duplicates": self.duplicates,
@@ -67,10 +77,10 @@ class FitData:
     Attributes:
         smiles: SMILES of each row as in the table.
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
-        targets: float64 [n, T], NaN where missing.
+        targets: float64 [n, T], NaN where missing; for classes, their indices.
         test: Whether a row is held out, bool [n].
         names: Names of the targets.
-        kind: `regression` or `classification`.
+        kind: `regression`, `classification` or `multiclass`.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
         notices: What may be wrong with the targets, one sentence each.
@@ -78,6 +88,8 @@ class FitData:
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
+        classes: The classes of the only target if the kind is multiclass; else None.
+        words: The names of class 0 and class 1 by target, of targets of two classes that have names.
     """
 
     smiles: list[str]
@@ -93,6 +105,14 @@ class FitData:
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
+    classes: SeveralClasses | None = None
+    words: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def class_names(self, index: int) -> tuple[str, ...]:
+        """Return the names of the classes of a target."""
+        if self.classes is not None:
+            return self.classes.names
+        return self.words.get(self.names[index], ("0", "1"))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -129,9 +149,21 @@ class FitData:
         self.findings.append(finding)
         self.losses.append(finding)
 
+    def describe(self, units: tuple[str, ...]) -> TargetInfo:
+        """Describe the targets of the model by the training rows; see `TargetInfo.of_training`."""
+        if self.classes is not None:
+            classes = self.classes.names
+            return TargetInfo.of_training(self.names, units, self.kind, self.targets[~self.test], classes)
+        return TargetInfo.of_training(self.names, units, self.kind, self.learned[~self.test])
+
     @property
     def learned(self) -> np.ndarray:
-        """What the model learns: `targets` or their logarithms; NaN where a held-out row has no logarithm."""
+        """What the model learns, float64 [n, T or P]: `targets`, their logarithms or the parts of classes.
+
+        NaN where a held-out row has no logarithm.
+        """
+        if self.classes is not None:
+            return self.classes.split(self.targets[:, 0])
         learned = self.targets.copy()
         for index in np.flatnonzero(self.logarithmic):
             values = self.targets[:, index]

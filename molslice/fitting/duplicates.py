@@ -90,8 +90,8 @@ def _merged(values: np.ndarray, kind: Kind) -> np.ndarray:
     counts = known.sum(0)
     mean = np.where(known, values, 0.0).sum(0) / np.maximum(counts, 1)
     agreed = counts > 0
-    if kind == "classification":
-        agreed &= (mean == 0.0) | (mean == 1.0)
+    if kind != "regression":
+        agreed &= (~known | (values == mean)).all(0)
     return np.where(agreed, mean, np.nan)
 
 

@@ -28,6 +28,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
+from molslice.fitting.classes import listed_words
 from molslice.fitting.data import Duplicates, FitOptions, Scale
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import LearnerFits
@@ -41,7 +42,8 @@ from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
-from molslice.tasks.targets import Kind, TargetInfo
+from molslice.tasks.several_classes import learned_targets
+from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
 __all__ = ["fit"]
@@ -62,6 +64,9 @@ def fit(
     missing_values: float | str | Sequence[float | str] = (),
     outliers: str = "refuse",
     kind: Kind | None = None,
+    positive: str | Sequence[str] = (),
+    order: str | Sequence[str] = (),
+    class_weight: str | None = None,
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
     split: str = "random",
@@ -91,7 +96,14 @@ def fit(
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
         outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them. See
             `molslice.data.target_values.find_outliers`.
-        kind: `regression` or `classification` (0 and 1); None finds it.
+        kind: `regression`, `classification` (0 and 1, or two words) or `multiclass` (three classes or more);
+            None finds it.
+        positive: The word of class 1 of a target with two classes; one for each such target.
+        order: The names of three or more classes from the lowest to the highest, such as `low,medium,high` or
+            a list. The classes are then learned as ordered.
+        class_weight: `balanced` if all classes have the same weight in the learners and in the loss of the
+            networks; None if all rows have. Probabilities are calibrated to the shares of the classes in
+            both cases.
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
@@ -139,6 +151,9 @@ def fit(
         written=NumberFormat(decimal, listed_values(missing_values)),
         outliers=outliers,
         kind=kind,
+        positive=listed_words("positive", positive),
+        order=listed_words("order", order),
+        class_weight=class_weight,
         scale=scale,
         split=split,
         duplicates=duplicates,
@@ -167,7 +182,7 @@ def fit(
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         learned = rows.learned
-        targets = TargetInfo.of_training(rows.names, units, rows.kind, learned[~rows.test])
+        targets = rows.describe(units)
         canonical = rows.molecules.canonical
         embedding_start = time.monotonic()
         embedding = (
@@ -179,7 +194,10 @@ def fit(
         folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
-            work = LearnerFits(rows, learned, features, folds, deadline, options.seed, fits.move)
+            balanced = class_weight is not None and rows.kind != "regression"
+            work = LearnerFits(
+                rows, learned, features, folds, deadline, options.seed, fits.move, balanced=balanced
+            )
             fitted = work.fit_targets()
         left_out, folds, epochs = work.left_out, work.folds, 0
         if encoder is not None:
@@ -193,7 +211,7 @@ def fit(
                     encoder,
                     canonical,
                     learned,
-                    targets,
+                    learned_targets(targets, rows.classes),
                     folds[0],
                     partial,
                     epochs=epochs,
@@ -208,10 +226,10 @@ def fit(
             target_fit.stack_learners(
                 learned[target_fit.rows, index],
                 folds[0, target_fit.rows],
-                classes=rows.kind == "classification",
-                logarithmic=rows.logarithmic[index],
+                classes=rows.kind != "regression",
+                logarithmic=rows.classes is None and rows.logarithmic[index],
             )
-            if rows.logarithmic[index]:
+            if target_fit.stack.logarithmic:
                 rows.findings += describe_factors(rows, target_fit, index)
         record = summarize(
             path,
@@ -242,7 +260,8 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
     if not 0 <= options.seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (
-        ("kind", options.kind, (None, "regression", "classification")),
+        ("kind", options.kind, (None, "regression", "classification", "multiclass")),
+        ("class_weight", options.class_weight, (None, "balanced")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
         ("fragment", options.fragment, FRAGMENTS),

@@ -1,7 +1,7 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,10 @@ from molslice.learners.fold_averages import average_unseen, by_member
 from molslice.learners.stacking import Stack
 from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.difficulty import ErrorScale
 
-__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit"]
+__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit", "balanced_weights", "join_parts"]
 
 FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
@@ -83,6 +84,29 @@ class TargetFit:
             self.scale, self.expected = ErrorScale.fit(indicators, errors, folds)
 
 
+def balanced_weights(values: np.ndarray) -> np.ndarray:
+    """Return weights of rows of the classes 0 and 1, [n], with which both classes have half of the sum n."""
+    counts = np.bincount(values.astype(np.int64), minlength=2)
+    return len(values) / (2.0 * counts[values.astype(np.int64)])
+
+
+def join_parts(fitted: Sequence[TargetFit], classes: SeveralClasses) -> TargetFit:
+    """Combine the parts of several classes: `unseen` and `held_out` are probabilities [..., K] then."""
+    joined = TargetFit(fitted[0].rows, indicators={})
+    joined.unseen = classes.combine(np.stack([fit.unseen for fit in fitted], axis=-1))
+    for name in fitted[0].held_out:
+        parts = [
+            fit.stack.combine(fit.test_parts) if name == FIT_LABEL else fit.held_out[name] for fit in fitted
+        ]
+        probabilities = classes.combine(np.stack(parts, axis=-1))
+        joined.held_out[name] = probabilities.mean(0) if name == FIT_LABEL else probabilities
+    names = dict.fromkeys(name for fit in fitted for name in fit.stack.names)
+    weights = [dict(zip(fit.stack.names, fit.stack.weights, strict=True)) for fit in fitted]
+    means = [float(np.mean([of_part.get(name, 0.0) for of_part in weights])) for name in names]
+    joined.stack = Stack(tuple(names), tuple(means))
+    return joined
+
+
 class LearnerFits:
     """Fits the learners and the baselines until the deadline.
 
@@ -97,8 +121,10 @@ class LearnerFits:
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
         seed: Seed of the learners.
         progress: Called with the number of fits that are done and of all.
+        balanced: Whether both classes of a column have the same weight in the learners.
 
     Attributes:
+        names: What each of the T columns is, for messages.
         folds: The assignments that are used, int [1 or A, n].
         left_out: What was not computed.
     """
@@ -112,9 +138,14 @@ class LearnerFits:
         deadline: float,
         seed: int,
         progress: Callable[[int, int], None],
+        *,
+        balanced: bool = False,
     ) -> None:
         self.data, self.learned, self.features, self.folds = data, learned, features, folds
         self.deadline, self.seed, self.progress = deadline, seed, progress
+        self.balanced, several = balanced, data.classes
+        parts = () if several is None else several.part_names
+        self.names = [f"{data.names[0]} {part}" for part in parts] or data.names
         self.left_out: list[str] = []
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done
@@ -125,25 +156,33 @@ class LearnerFits:
         if len(assignments) > 1 and self.deadline < float("inf"):
             start, self.folds = time.monotonic(), assignments[:1]
             fitted.append(self._fit_learners(0))
-            seconds = (time.monotonic() - start) * len(self.data.names)
+            seconds = (time.monotonic() - start) * len(self.names)
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
-        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.data.names))]
+        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.names))]
+        if self.data.classes is not None:
+            self._fit_baselines_of_classes(fitted)
+            return fitted
         for index, target_fit in enumerate(fitted):
             self._fit_baselines(index, target_fit)
         return fitted
 
     def _fit_learners(self, index: int) -> TargetFit:
-        values, classes = self.learned[:, index], self.data.kind == "classification"
+        values, classes = self.learned[:, index], self.data.kind != "regression"
         rows = np.flatnonzero(~self.data.test & np.isfinite(values))
         folds, fitted, test = self.folds[:, rows], TargetFit(rows), np.flatnonzero(self.data.test)
         num_folds = int(folds.max()) + 1
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()
         for name in LEARNERS.names():
-            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.data.names[index]}"):
+            if name == ALWAYS_FITTED or self._has_time(f"{name} of {self.names[index]}"):
                 learner, unseen = LEARNERS.find(name).fit(
-                    self.features[rows], values[rows], folds, classes=classes, seed=self.seed
+                    self.features[rows],
+                    values[rows],
+                    folds,
+                    classes=classes,
+                    seed=self.seed,
+                    weights=balanced_weights(values[rows]) if self.balanced else None,
                 )
                 fitted.learners[name] = learner
                 if learner.indicators and not classes:
@@ -157,13 +196,24 @@ class LearnerFits:
         return fitted
 
     def _fit_baselines(self, index: int, fitted: TargetFit) -> None:
-        classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
+        classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
         for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
+            if len(test) and self._has_time(f"{name} for comparison, {self.names[index]}"):
                 predicted = train(
                     self.features, fitted.rows, test, self.learned[:, index], classes, self.seed
                 )
                 fitted.held_out[name] = 10.0**predicted if self.data.logarithmic[index] else predicted
+            self._step()
+
+    def _fit_baselines_of_classes(self, fitted: Sequence[TargetFit]) -> None:
+        """Fit one baseline to several classes, and add its prediction of each part."""
+        several, test, rows = self.data.classes, np.flatnonzero(self.data.test), fitted[0].rows
+        assert several is not None
+        for name, train in BASELINES.items():
+            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[0]}"):
+                predicted = train(self.features, rows, test, self.data.targets[:, 0], True, self.seed)
+                for fit, probabilities in zip(fitted, several.parts_of(predicted).T, strict=True):
+                    fit.held_out[name] = probabilities
             self._step()
 
     def _has_time(self, what: str) -> bool:
@@ -174,7 +224,8 @@ class LearnerFits:
 
     def _step(self) -> None:
         self._done += 1
-        self.progress(self._done, len(self.data.names) * (len(LEARNERS.names()) + len(BASELINES)))
+        total = len(self.names) * len(LEARNERS.names()) + len(self.data.names) * len(BASELINES)
+        self.progress(self._done, total)
 
 
 def _forest(
@@ -212,9 +263,11 @@ def _baseline(
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
+    """Return the prediction of a number or the probability of class 1, [m]; of each of K > 2 classes, [m, K]."""
     with hidden_warnings():
         if classes:
-            return model.fit(train, values).predict_proba(held_out)[:, 1]
+            probabilities = model.fit(train, values).predict_proba(held_out)
+            return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
         standardized, mean, spread = standardize(values)
         return model.fit(train, standardized).predict(held_out) * spread + mean
 

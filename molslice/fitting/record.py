@@ -13,12 +13,20 @@ from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData
 from molslice.fitting.errors import Measured, measure_errors
-from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
-from molslice.folders.fitted import CARD, FIT, ROW_COLUMNS, ROWS, describe_model, row_columns, save_learners
+from molslice.fitting.learner_fits import FIT_LABEL, TargetFit, join_parts
+from molslice.folders.fitted import (
+    CARD,
+    FIT,
+    ROW_COLUMNS,
+    ROWS,
+    describe_model,
+    row_columns,
+    save_learners,
+)
 from molslice.folders.fitted_rows import OUT_OF_FOLD
 from molslice.folders.run import model_file
-from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import TrainingDomain
+from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
@@ -59,26 +67,25 @@ def summarize(
         left_out: What was not computed for lack of time.
         by_scaffold: Whether scaffolds, instead of compounds, are in one fold or held out.
     """
-    metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=by_scaffold)
+    metrics, groups = _metrics(data), data.number_groups(by_scaffold=by_scaffold)
     table, refusals = [], data.refusals.report()
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
-    for index, (name, unit, fit) in enumerate(zip(data.names, targets.units, fitted, strict=True)):
+    outcomes = _outcomes(data, fitted)
+    for index, (name, unit, fit) in enumerate(zip(data.names, targets.units, outcomes, strict=True)):
         truth = data.targets[data.test, index]
-        unseen = Measured.of(data.kind, fit.unseen, data.targets[fit.rows, index], groups[fit.rows])
-        held_out = {
-            label: Measured.of(data.kind, values, truth, groups[data.test])
-            for label, values in fit.held_out.items()
-        }
+        errors = {metric: _errors(data, metric, index, fit, groups, folds) for metric in metrics}
         table.append(
             {
                 "target": name,
                 "unit": unit,
                 "train_rows": len(fit.rows),
                 "test_rows": int(np.isfinite(truth).sum()),
+                **_class_counts(data, index),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
-                **measure_errors(unseen, int(folds.max()) + 1, held_out),
+                **errors.pop(metrics[0]),
+                **({"metrics": errors} if errors else {}),
             }
         )
     return {
@@ -90,6 +97,8 @@ def summarize(
             None if encoder is None else file_checksum(model_file(find_model(encoder))),
             int(folds.max()) + 1 if epochs else 0,
             len(folds),
+            data.classes,
+            data.words,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -100,13 +109,50 @@ def summarize(
         "refusals": refusals,
         "replaced": data.replaced,
         "rows": {"train": int((folds[0] >= 0).sum()), "test": int(data.test.sum())},
-        "metric": metric,
-        "metric_label": METRIC_LABELS[metric],
+        "metric": metrics[0],
+        "metric_label": METRIC_LABELS[metrics[0]],
         "results": table,
         "network_epochs": epochs,
         "left_out": left_out,
         "version": __version__,
     }
+
+
+def _outcomes(data: FitData, fitted: Sequence[TargetFit]) -> Sequence[TargetFit]:
+    """Return what is fitted to each target: the parts of several classes are combined."""
+    return fitted if data.classes is None else [join_parts(fitted, data.classes)]
+
+
+def _metrics(data: FitData) -> tuple[str, ...]:
+    """Return the metrics of the kind of the targets, the announced one first."""
+    if data.classes is not None:
+        return data.classes.metrics
+    return (METRIC_NAMES[data.kind], *(("pr_auc",) if data.kind == "classification" else ()))
+
+
+def _class_counts(data: FitData, index: int) -> dict[str, Any]:
+    """Count the training rows of each class; nothing for a number."""
+    if data.kind == "regression":
+        return {}
+    labels = data.targets[~data.test, index]
+    return {
+        "classes": {name: int((labels == label).sum()) for label, name in enumerate(data.class_names(index))}
+    }
+
+
+def _errors(
+    data: FitData, metric: str, index: int, fit: TargetFit, groups: np.ndarray, folds: np.ndarray
+) -> dict[str, Any]:
+    """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
+
+    def measured(predicted: np.ndarray, rows: np.ndarray) -> Measured:
+        truth = data.targets[rows, index]
+        if data.classes is not None:
+            return Measured.of_classes(data.classes, metric, predicted, truth, groups[rows])
+        return Measured.of(data.kind, predicted, truth, groups[rows], metric)
+
+    held_out = {label: measured(values, data.test) for label, values in fit.held_out.items()}
+    return measure_errors(measured(fit.unseen, fit.rows), int(folds.max()) + 1, held_out)
 
 
 def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
@@ -148,12 +194,14 @@ def write_fit(
         places: Place of each row in the table, whose order the files have, int [n].
     """
     save_learners(folder, [fit.learners for fit in fitted])
-    (folder / ROWS).write_text(_rows_table(data, fitted, folds[0], places), encoding="utf-8")
-    _calibrate(data, fitted, folds, places).write(folder)
+    outcomes = _outcomes(data, fitted)
+    (folder / ROWS).write_text(_rows_table(data, outcomes, folds[0], places), encoding="utf-8")
+    _calibrate(data, outcomes, folds, places).write(folder)
     known = np.argsort(places)
     known = known[~data.test[known]]
     smiles = [data.smiles[row] for row in known]
-    TrainingDomain.of_smiles(smiles, record["fragment"], values=data.targets[known]).write(folder)
+    values = None if data.classes is not None else data.targets[known]  # an index of a class says nothing
+    TrainingDomain.of_smiles(smiles, record["fragment"], values=values).write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
@@ -175,6 +223,7 @@ def _calibrate(
                 member_numbers(folds[:, rows], num_folds),
                 scale=None if fit.expected is None else fit.expected[order],
                 logarithmic=data.logarithmic[index],
+                classes=() if data.classes is None else data.classes.names,
             )
         )
     return Calibration(data.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
@@ -183,21 +232,32 @@ def _calibrate(
 def _rows_table(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray) -> str:
     """Write SMILES, targets, split, fold and predictions as CSV.
 
-    The fold of a training row is its fold in the first assignment. Its prediction is the mean of the models
-    that have not seen the row.
+    A class that has a name is written as its name. More than two classes have a probability each. The fold
+    of a training row is its fold in the first assignment. Its prediction is the mean of the models that have
+    not seen the row.
     """
     columns = row_columns(data.names)
-    header = [*ROW_COLUMNS, *columns, *distinct_columns(columns, taken=[*ROW_COLUMNS, *columns])]
-    predicted = np.full((len(data.smiles), len(columns)), np.nan)
+    header = [*ROW_COLUMNS, *columns, *prediction_row_columns(data.names, data.classes)]
+    predicted = np.full((len(data.smiles), len(header) - len(ROW_COLUMNS) - len(columns)), np.nan)
     for index, fit in enumerate(fitted):
-        predicted[fit.rows, index] = fit.unseen
+        place = index if data.classes is None else slice(None)
+        predicted[fit.rows, place] = fit.unseen
         if FIT_LABEL in fit.held_out:
-            predicted[data.test, index] = fit.held_out[FIT_LABEL]
+            predicted[data.test, place] = fit.held_out[FIT_LABEL]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     for row in np.argsort(places):
         smiles, split = data.smiles[row], "test" if data.test[row] else "train"
-        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predicted[row])]
-        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *cells])
+        measured = [_cell(data, index, value) for index, value in enumerate(data.targets[row])]
+        cells = [repr(float(v)) if np.isfinite(v) else "" for v in predicted[row]]
+        writer.writerow([smiles, split, folds[row] if folds[row] >= 0 else "", *measured, *cells])
     return stream.getvalue()
+
+
+def _cell(data: FitData, index: int, value: float) -> str:
+    if not np.isfinite(value):
+        return ""
+    if data.classes is not None or data.names[index] in data.words:
+        return data.class_names(index)[int(value)]
+    return repr(float(value))

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers, find_kind, is_log_normal
 from molslice.files import tables
+from molslice.files.tables import Chunk, NumberFormat
 from molslice.files.urls import File
+from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.split import describe_forms, draw_test_rows, find_test_rows
@@ -71,27 +73,27 @@ def read_fit_data(
             raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
         check_decimal_mark(table, names, options.written.decimal)
         written = options.written
+        texts: dict[str, list[str]] = {name: [] for name in find_word_columns(table, names, options)}
         if kind != "regression":
-            written, meanings = find_classes(table, names, written)
+            written, meanings = find_classes(table, [name for name in names if name not in texts], written)
             findings += meanings
         side = SideColumns(table, names)
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *split_columns, *side.names]):
             side.add(chunk)
             smiles += chunk[column]
             words += [word for name in split_columns for word in chunk[name]]
-            read = tables.labels if kind == "classification" else tables.numbers
-            columns = [read(chunk[name], name, chunk.where, written) for name in names]
-            numbers.append(np.stack(columns, axis=1))
+            numbers.append(_read_chunk(chunk, names, texts, written, kind))
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
     targets = np.concatenate(numbers).astype(np.float64)
-    target_kind, doubts = (kind, []) if kind else find_kind(targets, names)
-    notices = [
-        *side.notices(),
-        *check_outliers(targets, names, str(path), places.__getitem__, options.outliers),
-        *doubts,
-    ]
+    classes = read_classes(texts, options, path, places.__getitem__)
+    findings += classes.meanings
+    classes.fill(targets, names)
+    known = kind or classes.kind(targets, names, path)
+    target_kind, doubts = (known, []) if known else find_kind(targets, names)
+    far = check_outliers(targets, names, str(path), places.__getitem__, options.outliers)
+    notices = [*side.notices(), *far, *doubts]
     findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
     for notice in notices:
         logger.warning("%s", notice)
@@ -108,6 +110,7 @@ def read_fit_data(
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
+    data.classes, data.words = classes.several, classes.words
     if words:
         data.test = find_test_rows(words, split, data, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -123,6 +126,24 @@ def read_fit_data(
     )
     data.targets = np.where(data.logarithmic, geometric, data.targets)
     return data
+
+
+def _read_chunk(
+    chunk: Chunk,
+    names: Sequence[str],
+    texts: Mapping[str, list[str]],
+    written: NumberFormat,
+    kind: str | None,
+) -> np.ndarray:
+    """Read the targets of some rows, float64 [rows, T]; NaN for those of `texts`, which gets their cells."""
+    read, columns = tables.labels if kind == "classification" else tables.numbers, []
+    for name in names:
+        if name in texts:
+            texts[name].extend(chunk[name])
+            columns.append(np.full(len(chunk), np.nan))
+        else:
+            columns.append(read(chunk[name], name, chunk.where, written))
+    return np.stack(columns, axis=1)
 
 
 def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
@@ -185,14 +206,17 @@ def _check_targets(data: FitData, path: File) -> None:
                 f"{where}: {_rows(len(known), 'training row')} with a value; a fit needs at least "
                 f"{MIN_ROWS}{because}"
             )
-        if data.kind == "classification":
+        if data.classes is not None:
+            _check_class_sizes(known, data.classes.names, where, because)
+        elif data.kind == "classification":
             if odd := [value for value in known if value not in (0.0, 1.0)]:
                 raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
             ones = int(known.sum())
             if min(ones, len(known) - ones) < MIN_OF_CLASS:
+                zero, one = data.class_names(index)
                 raise MolsliceError(
-                    f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
-                    f"needs at least {MIN_OF_CLASS} of each{because}"
+                    f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
+                    f"a fit needs at least {MIN_OF_CLASS} of each{because}"
                 )
         elif np.ptp(known) <= ROUNDING * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
@@ -201,12 +225,31 @@ def _check_targets(data: FitData, path: File) -> None:
         held = data.targets[data.test, index]
         held = held[np.isfinite(held)]
         if data.kind == "classification" and len(held) and np.ptp(held) == 0:
+            word = data.class_names(index)[int(held[0])]
             data.findings.append(
-                f"{name}: all {len(held)} held-out rows are of class {held[0]:.0f}; no ROC-AUC is defined"
+                f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
+            )
+        if data.classes is not None and len(held) and len(set(held)) < len(data.classes.names):
+            absent = data.classes.names[min({*range(len(data.classes.names))} - {*held.astype(int)})]
+            data.findings.append(
+                f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
+                "are not defined for them"
             )
         missing = len(values) - len(known)
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, because: str) -> None:
+    """Check that each of several classes has enough training rows."""
+    counts = np.bincount(known.astype(np.int64), minlength=len(names))
+    rarest = int(counts.argmin())
+    if counts[rarest] < MIN_OF_CLASS:
+        raise MolsliceError(
+            f"{where}: {_rows(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a fit "
+            f"needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves them "
+            "out"
+        )
 
 
 def _check_precision(values: np.ndarray, name: str, path: File) -> None:
@@ -232,12 +275,12 @@ def _is_logarithmic(
     Raises:
         MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
     """
-    if scale == "linear" or (scale is None and data.kind == "classification"):
+    if scale == "linear" or (scale is None and data.kind != "regression"):
         return False
     name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
         where = f"{path}, column {name!r}"
-        if data.kind == "classification":
+        if data.kind != "regression":
             raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
         if (bad := np.flatnonzero(values <= 0)).size:
             row = int(bad[0])

@@ -18,6 +18,7 @@ from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.difficulty import ErrorScale
@@ -50,7 +51,8 @@ DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that com
 FORMAT = "molslice-fit-1"
 LOGARITHMIC = "molslice-fit-2"  # has targets whose logarithms are learned, which earlier versions do not know
 ASSIGNED = "molslice-fit-3"  # has several assignments of rows to folds; may have logarithms
-FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED)
+SEVERAL_CLASSES = "molslice-fit-classes-1"  # has more than two classes; may have several assignments
+FORMATS = (FORMAT, LOGARITHMIC, ASSIGNED, SEVERAL_CLASSES)
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
@@ -61,10 +63,11 @@ class FittedModel:
     """The learners of each target and how they are weighted.
 
     Attributes:
-        targets: The description of the T targets. `mean` and `std` describe what is learned: the
-            common logarithm, if the stack of a target is logarithmic.
-        learners: For each target, the learners by name, except for the networks.
-        stacks: For each target, the weights of its learners.
+        targets: The description of the T targets. `mean` and `std` describe what is learned: the common
+            logarithm, if the stack of a target is logarithmic. Several classes have learners and stacks of
+            each of their P parts (`SeveralClasses`) instead of each target.
+        learners: For each target or part, the learners by name, except for the networks.
+        stacks: For each target or part, the weights of its learners.
         about: The content of `fit.json`.
         scales: For each target, the expected error of a row; None for classes and in older folders.
     """
@@ -74,6 +77,17 @@ class FittedModel:
     stacks: tuple[Stack, ...]
     about: Mapping[str, Any]
     scales: tuple[ErrorScale | None, ...]
+
+    @property
+    def classes(self) -> SeveralClasses | None:
+        """The classes, if there are more than two."""
+        names = self.targets.classes
+        return SeveralClasses(names, ordered=self.about["ordered"]) if names else None
+
+    @property
+    def class_words(self) -> Mapping[str, Sequence[str]]:
+        """The names of class 0 and class 1, by target, of targets whose classes have names."""
+        return self.about.get("class_words", {})
 
     @property
     def num_networks(self) -> int:
@@ -142,6 +156,8 @@ def describe_model(
     encoder_sha256: str | None,
     networks: int,
     assignments: int,
+    classes: SeveralClasses | None = None,
+    words: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -153,10 +169,15 @@ def describe_model(
         encoder_sha256: Checksum of its weights; None without one.
         networks: Number of fine-tuned networks.
         assignments: Number of assignments of rows to folds.
+        classes: The classes of the only target, if there are more than two.
+        words: The names of class 0 and class 1, by target, of targets whose classes have names.
     """
+    named = {} if classes is None else {"ordered": classes.ordered}
+    if words:
+        named = {"class_words": {name: list(pair) for name, pair in words.items()}}
     plain = LOGARITHMIC if any(stack.logarithmic for stack in stacks) else FORMAT
     return {
-        "format": ASSIGNED if assignments > 1 else plain,
+        "format": SEVERAL_CLASSES if classes is not None else ASSIGNED if assignments > 1 else plain,
         "descriptors_version": DESCRIPTORS_VERSION,
         "targets": targets.to_mapping(),
         "stacks": [stack.to_mapping() for stack in stacks],
@@ -165,6 +186,7 @@ def describe_model(
         "encoder_sha256": encoder_sha256,
         "networks": networks,
         "assignments": assignments,
+        **named,
     }
 
 
@@ -205,12 +227,15 @@ def read_fitted(folder: Path) -> FittedModel:
         )
     try:
         targets = TargetInfo.from_mapping(record.get("targets"))
+        _check_classes(targets, record)
         stacks = _read_stacks(record, folder)
-        scales = _read_scales(record, len(targets.names))
+        several = SeveralClasses(targets.classes, ordered=bool(record.get("ordered")))
+        expected = len(several.part_names if targets.classes else targets.names)
+        scales = _read_scales(record, expected)
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
-    if len(stacks) != len(targets.names):
-        raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
+    if len(stacks) != expected:
+        raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {expected}")
     if record.get("encoder") is not None and not (folder / ENCODER).is_dir():
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = read_arrays(folder / LEARNER_FILE)
@@ -231,6 +256,26 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"invalid wildcards in {folder / FIT}: {model.wildcards!r}")
     _check_networks(model, folder)
     return model
+
+
+def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
+    """Check what the folder says about the names of classes.
+
+    Raises:
+        MolsliceError: It is invalid.
+    """
+    several = targets.kind == "multiclass"
+    if targets.kind not in ("regression", "classification", "multiclass"):
+        raise MolsliceError(f"invalid kind {targets.kind!r}")
+    if several != (record["format"] == SEVERAL_CLASSES) or several != isinstance(record.get("ordered"), bool):
+        raise MolsliceError(f"targets of kind {targets.kind} do not belong to format {record['format']!r}")
+    words = record.get("class_words", {})
+    sound = isinstance(words, dict) and targets.kind == "classification" or words == {}
+    for name, pair in words.items() if sound else ():
+        sound = sound and name in targets.names and isinstance(pair, list) and len(pair) == 2
+        sound = sound and all(isinstance(word, str) and word for word in pair) and pair[0] != pair[1]
+    if not sound:
+        raise MolsliceError(f"invalid class_words: {words!r:.200}")
 
 
 def _check_folds(model: FittedModel, folder: Path) -> None:

@@ -26,7 +26,14 @@ class Learner(ABC):
     @classmethod
     @abstractmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        values: np.ndarray,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        weights: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold of each assignment.
 
@@ -38,6 +45,7 @@ class Learner(ABC):
             classes: Whether the target is a class. The prediction is then a score that grows with the
                 probability of class 1; `stacking.py` calibrates it.
             seed: Seed of random choices.
+            weights: How often each row counts, positive, float64 [n]; None for once.
 
         Returns:
             The learner, and the mean prediction for each row by the models that have not seen it, float64

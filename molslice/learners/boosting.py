@@ -27,7 +27,14 @@ class Boosting(TreeLearner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        values: np.ndarray,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        weights: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold; see `Learner.fit`. Scores of classes are log-odds."""
         matrix = cls.matrix_of(features)
@@ -36,14 +43,17 @@ class Boosting(TreeLearner):
 
         def fit_model(number: int, used: np.ndarray) -> tuple[Any, tuple[float, float]]:
             learned, *unit = (values[used], 0.0, 1.0) if classes else standardize(values[used])
-            return _fit_one(chosen[used], learned, classes, seed + number), (unit[0], unit[1])
+            counted = None if weights is None else weights[used]
+            return _fit_one(chosen[used], learned, classes, seed + number, counted), (unit[0], unit[1])
 
         with hidden_warnings(), ThreadPoolExecutor(count_cores()) as threads:
             models, units = zip(*threads.map(fit_model, itertools.count(), ~left_out(folds)), strict=True)
         return cls.of_training(Trees.of_boosting(models, columns, units), matrix, folds)
 
 
-def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -> Any:  # noqa: ANN401
+def _fit_one(
+    matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int, weights: np.ndarray | None
+) -> Any:  # noqa: ANN401
     """Fit one model with one thread: folds run side by side, and small tables gain nothing from more."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
@@ -51,7 +61,7 @@ def _fit_one(matrix: np.ndarray, values: np.ndarray, classes: bool, seed: int) -
     model: Any = (HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor)()
     model.set_params(early_stopping=False, min_samples_leaf=MIN_LEAF_ROWS, random_state=seed)
     with threadpool_limits(1, user_api="openmp"):  # of this thread only
-        return model.fit(_defined(matrix), values)
+        return model.fit(_defined(matrix), values, sample_weight=weights)
 
 
 def splittable_columns(matrix: np.ndarray) -> np.ndarray:

@@ -32,7 +32,14 @@ class ExtraTrees(TreeLearner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        values: np.ndarray,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        weights: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Fit one forest for each fold; see `Learner.fit`."""
         from sklearn.ensemble import ExtraTreesRegressor
@@ -58,7 +65,8 @@ class ExtraTrees(TreeLearner):
             learned = values[used]
             learned, offset, scale = (learned, 0.0, 1.0) if classes else standardize(learned)
             with hidden_warnings():
-                models.append(model.fit(chosen[used], learned))
+                counted = None if weights is None else weights[used]
+                models.append(model.fit(chosen[used], learned, sample_weight=counted))
             units.append((offset, scale))
         return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
 

@@ -55,7 +55,8 @@ class GaussianProcess(Learner):
     The kernels are the MinMax kernel of fingerprint counts, and, for the normal scores of the descriptors and
     of the embedding each, rational quadratic kernels of three scales and a linear one. The weights and the
     noise maximize the evidence of at most 1,000 training rows of the model. Classes are regressed as 0 and 1;
-    the calibration of their scores makes up for a pool with a larger share of the rarer class.
+    the calibration of their scores makes up for a pool with a larger share of the rarer class. A row that
+    counts w times has 1 / w of the variance of the noise.
 
     Source: Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", eq. 2.25 and 5.8.
 
@@ -82,7 +83,14 @@ class GaussianProcess(Learner):
 
     @classmethod
     def fit(
-        cls, features: Features, values: np.ndarray, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        values: np.ndarray,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        weights: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each model; see `Learner.fit`."""
         # the classes 0 and 1 are regressed
@@ -101,17 +109,18 @@ class GaussianProcess(Learner):
         for number, held in enumerate(map(np.flatnonzero, held_out)):
             used = draw.permutation(np.flatnonzero(~held_out[number]))[:MAX_ROWS]
             standardized, offsets[number], spread = standardize(values[used])
-            weights, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
+            shares, few = None, rows[used[: EVIDENCE_ROWS[-1]]]
             exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
             for size in EVIDENCE_ROWS:
                 block = np.ascontiguousarray(exact[:, :size, :size])
-                weights = fit_weights(block, standardized[: block.shape[1]], start=weights)
-            assert weights is not None
+                shares = fit_weights(block, standardized[: block.shape[1]], start=shares)
+            assert shares is not None
             covariance = np.zeros((len(used), len(used)))
-            for weight, kernel in zip(weights, kernels, strict=False):
-                covariance += weight * kernel[used[:, None], used]
-            solved = solve(covariance, weights[-1], standardized) * spread
-            coefficients[:, used, number] = weights[:-1, None] * solved
+            for share, kernel in zip(shares, kernels, strict=False):
+                covariance += share * kernel[used[:, None], used]
+            noise = shares[-1] if weights is None else shares[-1] / weights[pool[used]]
+            solved = solve(covariance, noise, standardized) * spread
+            coefficients[:, used, number] = shares[:-1, None] * solved
             predicted[number, pool[held]] = offsets[number]
             for kernel, coefficient in zip(kernels, coefficients[:, used, number], strict=True):
                 predicted[number, pool[held]] += kernel[held[:, None], used] @ coefficient

@@ -116,8 +116,8 @@ def negative_evidence(logs: Tensor, kernels: Tensor, target: Tensor) -> tuple[Te
     return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
 
 
-def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarray:
-    """Solve (covariance + noise I) x = values for x [n]; `covariance` [n, n] is overwritten.
+def solve(covariance: np.ndarray, noise: float | np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Solve (covariance + diag(noise)) x = values for x [n]; `covariance` [n, n] is overwritten.
 
     The rounding of a covariance of float32 kernels can exceed a small noise. The noise is then raised tenfold
     until the sum is positive definite.
@@ -125,7 +125,7 @@ def solve(covariance: np.ndarray, noise: float, values: np.ndarray) -> np.ndarra
     diagonal, added = np.diag_indices_from(covariance), noise + JITTER
     covariance[diagonal] += added
     matrix = torch.from_numpy(covariance)
-    while (factor := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added):
+    while (factor := torch.linalg.cholesky_ex(matrix)).info and np.isfinite(added).all():
         covariance[diagonal] += 9.0 * added
         added *= 10.0
     return torch.cholesky_solve(torch.from_numpy(values)[:, None], factor.L)[:, 0].numpy()

@@ -61,11 +61,10 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
-        names = zip(self.plain.target_names, self.plain.target_units, self.plain.columns, strict=True)
         return {
             "name": self.name,
             "kind": self.plain.targets.kind,
-            "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in names],
+            "targets": self.plain.described_columns,
             "intervals": self.intervals,
             "domain": self.domain,
             "explanations": self.method is not None,

@@ -233,10 +233,10 @@ def test_the_filters_of_warnings_stay(name, monkeypatch):
     kind: Any = {"boosting": HistGradientBoostingRegressor, "extra_trees": ExtraTreesRegressor}[name]
     original = kind.fit
 
-    def resetting(self, *args):
+    def resetting(self, *args, **options):
         warnings.filters.clear()
         warnings.warn("without filters", stacklevel=1)
-        return original(self, *args)
+        return original(self, *args, **options)
 
     monkeypatch.setattr(kind, "fit", resetting)
     features = draw_features()
