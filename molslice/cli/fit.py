@@ -134,7 +134,7 @@ def seed(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
-    from molslice.fitting.card import STANDARD_ERROR, result_rows
+    from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
     from molslice.fitting.fit import fit
     from molslice.pretrained import DEFAULT_ENCODER
 
@@ -179,6 +179,9 @@ def run(args: argparse.Namespace) -> int:
         for what in about["left_out"]:
             say(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))
+    further = further_rows(about)
+    if further[1]:
+        write(f"\n{text_table(*further)}")
     if not args.quiet:
         say(STANDARD_ERROR)
         say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO")

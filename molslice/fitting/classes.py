@@ -164,9 +164,8 @@ def read_classes(
                 )
             result.several = SeveralClasses(classes, ordered=bool(options.order))
         else:
-            zero, one = classes
-            result.words[name] = (zero, one)
-            unused.pop(class_key(one), None)
+            result.words[name] = (classes[0], classes[-1])
+            unused.pop(class_key(classes[-1]), None)
         result.values[name] = class_numbers(cells, name, where, classes, options.written)
         result.meanings.append(_describe(name, classes, counts, ordered=bool(options.order)))
     if unused:

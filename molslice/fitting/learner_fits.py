@@ -263,7 +263,7 @@ def _baseline(
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
-    """Return the prediction of a number or the probability of class 1, [m]; of each of K > 2 classes, [m, K]."""
+    """Return the prediction of a number or the probability of class 1, [m]; of K > 2 classes, [m, K]."""
     with hidden_warnings():
         if classes:
             probabilities = model.fit(train, values).predict_proba(held_out)

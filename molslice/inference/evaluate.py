@@ -58,9 +58,9 @@ def evaluate(
     Returns:
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
         each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
-        `parameters_without_embeddings` and `seconds`. For molecules also `refusals`, the failed rows by reason
-        (see `Refusals.report`), and `atoms`, the order of the atoms. A model of `molslice fit` has neither
-        parameters nor atoms.
+        `parameters_without_embeddings` and `seconds`. For molecules also `refusals`, the failed rows by
+        reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of `molslice fit` has
+        neither parameters nor atoms.
 
     Raises:
         MolsliceError: A row cannot be read although `strict` is set, the split does not exist or has no
