@@ -378,7 +378,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         if predictions.labels is not None:
             known = np.array([label != "" for label in predictions.labels], bool)
             codes = np.array([int(label or 0) for label in predictions.labels], int)
-            return _labels(self.classes_, codes, known)
+            return _labels(np.asarray(self.classes_), codes, known)
         probable = predictions.values
         classes: Any = [self.classes_] if self._is_flat else self.classes_
         columns = [

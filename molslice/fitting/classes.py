@@ -24,6 +24,7 @@ from molslice.types import MolsliceError
 __all__ = ["MAX_CLASSES", "ReadClasses", "find_word_columns", "listed_words", "read_classes"]
 
 MAX_CLASSES = 20
+SHOWN = 5  # of more classes in a message
 FIRST_ROWS, MORE_ROWS = 50, 10_000  # the second if the first have no value
 NEGATIONS = ("non-", "non", "not ", "no ", "in", "un")  # before the other word: `nonblocker`, `insoluble`
 
@@ -40,7 +41,7 @@ class ReadClasses:
     """
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    words: dict[str, tuple[str, str]] = field(default_factory=dict)
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
     several: SeveralClasses | None = None
     meanings: list[str] = field(default_factory=list)
 
@@ -164,7 +165,7 @@ def read_classes(
                 )
             result.several = SeveralClasses(classes, ordered=bool(options.order))
         else:
-            result.words[name] = (classes[0], classes[-1])
+            result.words[name] = classes
             unused.pop(class_key(classes[-1]), None)
         result.values[name] = class_numbers(cells, name, where, classes, options.written)
         result.meanings.append(_describe(name, classes, counts, ordered=bool(options.order)))
@@ -187,14 +188,14 @@ def _choose_classes(
     """
     if options.order:
         return tuple(options.order)
-    listed = ", ".join(sorted(counts, key=str.lower)[:MAX_CLASSES])
+    shown = SHOWN if len(counts) > MAX_CLASSES else MAX_CLASSES
+    listed = ", ".join(sorted(counts, key=str.lower)[:shown])
     if len(counts) == 2 and options.kind != "multiclass":
         return _order_two(counts, chosen)
-    if len(counts) < 3:
-        needed = (
-            "three classes; leave out the kind for two" if options.kind == "multiclass" else "two classes"
-        )
-        raise MolsliceError(f"{where} has {listed or 'no value'} in every row; a fit needs at least {needed}")
+    if len(counts) == 2:
+        raise MolsliceError(f"{where} has two classes: {listed}; leave out the kind multiclass")
+    if len(counts) < 2:
+        raise MolsliceError(f"{where} has {listed or 'no value'} in every row; a fit needs two classes")
     if len(counts) > MAX_CLASSES:
         raise MolsliceError(
             f"{where} has {len(counts)} different classes, such as {listed}; a fit takes at most "

@@ -106,7 +106,7 @@ class FitData:
     replaced: int = 0
     logarithmic: tuple[bool, ...] = ()
     classes: SeveralClasses | None = None
-    words: dict[str, tuple[str, str]] = field(default_factory=dict)
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def class_names(self, index: int) -> tuple[str, ...]:
         """Return the names of the classes of a target."""

@@ -101,9 +101,9 @@ def fit(
         positive: The word of class 1 of a target with two classes; one for each such target.
         order: The names of three or more classes from the lowest to the highest, such as `low,medium,high` or
             a list. The classes are then learned as ordered.
-        class_weight: `balanced` if all classes have the same weight in the learners and in the loss of the
-            networks; None if all rows have. Probabilities are calibrated to the shares of the classes in
-            both cases.
+        class_weight: `balanced` if all classes have the same weight in the learners; None if all rows have.
+            Probabilities are calibrated to the shares of the classes in both cases. The networks learn
+            without weights.
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
@@ -180,6 +180,8 @@ def fit(
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
+        if class_weight is not None and rows.kind == "regression":
+            raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         learned = rows.learned
         targets = rows.describe(units)
@@ -194,9 +196,15 @@ def fit(
         folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
         deadline = float("inf") if minutes is None else start + 60.0 * minutes
         with Progress("learners", unit="fits", shown=not quiet) as fits:
-            balanced = class_weight is not None and rows.kind != "regression"
             work = LearnerFits(
-                rows, learned, features, folds, deadline, options.seed, fits.move, balanced=balanced
+                rows,
+                learned,
+                features,
+                folds,
+                deadline,
+                options.seed,
+                fits.move,
+                balanced=class_weight is not None,
             )
             fitted = work.fit_targets()
         left_out, folds, epochs = work.left_out, work.folds, 0

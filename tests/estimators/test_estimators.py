@@ -394,6 +394,6 @@ def test_three_classes_have_a_probability_each(ordered, tmp_path):
 
 
 def test_a_class_without_a_readable_molecule_is_refused():
-    smiles, y = [*SMILES, *["C("] * 6], [*(np.arange(ROWS) % 3), *[3] * 6]
+    smiles, y = [*SMILES, *[None] * 6], [*(np.arange(ROWS) % 3), *[3] * 6]
     with pytest.raises(MolsliceError, match="4 classes, but only 3 have a molecule that can be read"):
         MolsliceClassifier(**FAST).fit(smiles, y)
