@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 
 from molslice.data import splits
-from molslice.data.base import Kind
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
@@ -84,7 +83,7 @@ class Csv(MoleculeDataset):
         smiles_column: str | None = None,
         delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
-        kind: Kind | Literal["multiclass"] | None = None,
+        kind: Literal["regression", "classification", "multiclass"] | None = None,
         classes: Sequence[Sequence[str]] | None = None,
         decimal: str | None = None,
         missing_values: float | str | Sequence[float | str] = (),
