@@ -64,11 +64,17 @@ class ServedModel:
         return {
             "name": self.name,
             "kind": self.plain.targets.kind,
-            "targets": self.plain.described_columns,
+            "targets": [self._named(column) for column in self.plain.described_columns],
             "intervals": self.intervals,
             "domain": self.domain,
             "explanations": self.method is not None,
         }
+
+    def _named(self, column: Mapping[str, str]) -> dict[str, str]:
+        """Return name, unit and column of a number; the name has the class of several."""
+        several = self.plain.targets.kind == "multiclass"
+        name = f"{column['name']}: {column['class']}" if several else column["name"]
+        return {"name": name, "unit": column["unit"], "column": column["column"]}
 
 
 def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel]:

@@ -26,7 +26,13 @@ def fitted(tmp_path_factory):
     (folder / "measured.csv").write_text("smiles,size,big\n" + rows)
     for target in ("size", "big"):
         fit(folder / "measured.csv", target, folder / target, members=2, encoder=None, quiet=True)
-    return {target: str(folder / target) for target in ("size", "big")}
+    places = "".join(
+        f"{text},{('short', 'middle', 'long')[(len(text) > 30) + (len(text) > 40)]}\n"
+        for text in embedded_smiles(60)
+    )
+    (folder / "classes.csv").write_text("smiles,length\n" + places)
+    fit(folder / "classes.csv", "length", folder / "length", members=2, encoder=None, quiet=True)
+    return {target: str(folder / target) for target in ("size", "big", "length")}
 
 
 @pytest.fixture
@@ -42,6 +48,7 @@ def test_models_tell_whether_they_have_intervals(client):
     assert {model["name"]: model["intervals"] for model in client.get("/models").json()} == {
         "size": True,
         "big": True,
+        "length": True,
         "first": False,
     }
 
@@ -69,6 +76,20 @@ def test_sets_are_those_of_the_model(client, fitted):
         assert found["set"]["big"] == [label for label in (0, 1) if wanted.sets[place, 0, label]]
         assert found["calibrated"]["big"] == pytest.approx(wanted.calibrated[place, 0])
         assert found["lower"] is None
+
+
+def test_several_classes_have_a_column_each_and_one_set(client, fitted):
+    request = {"smiles": SMILES, "model": "length", "interval": 0.7}
+    answer = client.post("/predict", json=request).json()
+    columns = ["length_long", "length_middle", "length_short"]
+    assert [target["column"] for target in answer["targets"]] == columns
+    assert answer["targets"][0]["name"] == "length: long"
+    wanted = load_model(fitted["length"]).predict_with_errors(SMILES, interval=0.7)
+    found = answer["predictions"][0]
+    assert [found["values"][column] for column in columns] == pytest.approx(wanted.values[0].tolist())
+    assert found["uncertainty"]["set"] == dict.fromkeys(columns, wanted.set_members(0)[0])
+    assert found["uncertainty"]["calibrated"] is None
+    assert answer["predictions"][1]["values"] is None
 
 
 def test_nothing_is_added_unless_it_is_asked_for(client):
