@@ -161,7 +161,7 @@ def test_a_model_without_training_molecules_refuses_to_compare(client):
 
 def test_what_cannot_be_explained_says_so(client):
     explained = {model["name"]: model["explanations"] for model in client.get("/models").json()}
-    assert explained == {"size": False, "big": False, "first": True}
+    assert explained == {"size": False, "big": False, "length": False, "first": True}
     answer = client.post("/explain", json={"smiles": "C", "model": "size"})
     assert answer.status_code == 422
     assert "molslice fit" in answer.json()["detail"]

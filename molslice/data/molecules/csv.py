@@ -315,12 +315,13 @@ def _checked_classes(
     """
     listed = () if classes is None else tuple(tuple(map(str, words)) for words in classes)
     sizes = {len({class_key(word) for word in words}) for words in listed}
-    several, repeated = kind == "multiclass", any(len({*words}) < len(words) for words in listed)
+    several = kind == "multiclass"
+    repeated = any(len({*map(class_key, words)}) < len(words) for words in listed)
     if several and (len(listed) != 1 or len(columns) != 1 or min(sizes) < 3):
         raise MolsliceError(
             f"kind multiclass needs one target, and three or more names of classes, got {classes}"
         )
-    if listed and (repeated or len(listed) != len(columns) or (not several and sizes != {2})):
+    if classes is not None and (repeated or len(listed) != len(columns) or (not several and sizes != {2})):
         raise MolsliceError(
             f"classes must be two different names for each of {len(columns)} targets, got {classes}"
         )
