@@ -12,7 +12,7 @@ from tables import ROOT, left_aligned
 
 FILE = ROOT / "docs" / "guides" / "configuration.md"
 MAX_CHOICES = 12  # more are listed in their own section
-PLURALS = {"integer": "integers", "number": "numbers", "string": "texts"}
+PLURALS = {"array": "lists", "integer": "integers", "number": "numbers", "string": "texts"}
 SECTIONS = ("optimizer", "training", "trainer", "start")
 HEAD = """# Configuration keys
 

@@ -35,6 +35,7 @@ EXAMPLE = """\
   molslice fit measured.csv --target logS --out solubility
   molslice fit measured.csv --target active --split scaffold --out activity
   molslice fit measured.csv --target logS --split time --by date --groups project --out prospective
+  molslice fit measured.csv --target solubility --order low,medium,high --out classes
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv --target logS --condition temperature --out solubility
   molslice fit measured.csv --target logS --smiles-column solute --smiles-column solvent --out solubility
@@ -68,7 +69,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="targets with values far outside the others (default: refuse)",
     )
     parser.add_argument(
-        "--kind", choices=("regression", "classification"), help="kind of the targets (default: detected)"
+        "--kind",
+        choices=("regression", "classification", "multiclass"),
+        help="kind of the targets (default: detected)",
+    )
+    parser.add_argument(
+        "--positive",
+        action="append",
+        metavar="WORD",
+        help="class 1 of a target with two classes that are words; repeatable",
+    )
+    parser.add_argument(
+        "--order", metavar="WORD,WORD,...", help="three or more classes, from the lowest to the highest"
+    )
+    parser.add_argument(
+        "--class-weight", choices=("balanced",), help="give all classes the same weight (default: all rows)"
     )
     parser.add_argument(
         "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: detected)"
@@ -201,7 +216,7 @@ def _example(condition: Mapping[str, Any]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
-    from molslice.fitting.card import STANDARD_ERROR, result_rows
+    from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
     from molslice.fitting.fit import fit
     from molslice.pretrained import DEFAULT_ENCODER
 
@@ -219,6 +234,9 @@ def run(args: argparse.Namespace) -> int:
         missing_values=args.missing_value,
         outliers=args.outliers,
         kind=args.kind,
+        positive=args.positive or (),
+        order=args.order or (),
+        class_weight=args.class_weight,
         scale=args.scale,
         units=units,
         split=args.split,
@@ -256,6 +274,9 @@ def run(args: argparse.Namespace) -> int:
         for what in about["left_out"]:
             say(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))
+    further = further_rows(about)
+    if further[1]:
+        write(f"\n{text_table(*further)}")
     if not args.quiet:
         say(STANDARD_ERROR)
         given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))

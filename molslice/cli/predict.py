@@ -211,13 +211,12 @@ def listed_json(
     from molslice.inference.columns import ERROR, SMILES
     from molslice.inference.predictions import text_to_json
 
-    targets = zip(predictor.target_names, predictor.target_units, predictor.columns, strict=True)
     numbers, texts = predictor.table_columns(options)
     rows, level = predictions.table_rows(), options.level
     return {
         "model": predictor.name,
         **({} if level is None else {"interval": level}),
-        "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in targets],
+        "targets": predictor.described_columns,
         "predictions": [
             {
                 SMILES: text,
@@ -239,8 +238,7 @@ def listed_text(
     options: "PredictionOptions",
 ) -> str:
     """Format a table with one line for each SMILES."""
-    names = zip(predictor.target_names, predictor.target_units, strict=True)
-    header = ["SMILES", *(f"{name} [{unit}]" if unit else name for name, unit in names)]
+    header = ["SMILES", *map(_heading, predictor.described_columns)]
     failed = any(reason is not None for reason in predictions.errors)
     numbers, texts = predictor.table_columns(options)
     header += [*numbers[len(predictor.columns) :], *texts]
@@ -252,6 +250,13 @@ def listed_text(
         )
     ]
     return text_table([*header, "error"] if failed else header, rows)
+
+
+def _heading(column: dict[str, str]) -> str:
+    """Return a target with its unit, or with the class whose probability is predicted."""
+    if word := column.get("class"):
+        return f"{column['name']}: probability of {word!r}"
+    return f"{column['name']} [{column['unit']}]" if column["unit"] else column["name"]
 
 
 def _predict_table(
@@ -327,12 +332,15 @@ def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str
     """Return header and rows of the table of errors."""
     from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
+    labels = [METRIC_LABELS[target["metric"]] for target in metrics]
+    several = len({*labels}) > 1  # of one target with several classes
     rows = []
-    for target in metrics:
+    for target, label in zip(metrics, labels, strict=True):
         limits = f" ({target['limits']:,} limits)" if "limits" in target else ""
+        name = f"{target['name']}, {label}" if several else target["name"]
         count = f"{target['count']:,}{limits}"
-        rows.append([target["name"], target["unit"] or "-", count, format_metric(target["value"])])
-    return ["target", "unit", "rows", METRIC_LABELS[metrics[0]["metric"]]], rows
+        rows.append([name, target["unit"] or "-", count, format_metric(target["value"])])
+    return ["target", "unit", "rows", "value" if several else labels[0]], rows
 
 
 def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:

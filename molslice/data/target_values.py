@@ -89,7 +89,7 @@ def _as_numbers(values: set[float]) -> str:
         return "has only 0 and 1, but is learned as numbers, like the others; learn it alone for classes"
     advice = "write classes as 0 and 1"
     if len(values) > 2:
-        advice = "of classes, only two can be learned, written as 0 and 1"
+        advice = "classes are 0 and 1; more of them need molslice fit --kind multiclass"
     return f"has only {listed}, but is learned as numbers; {advice}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, assert_all_finite, check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from molslice.data.molecules.refusals import Refusals
@@ -35,6 +35,8 @@ class _Estimator(BaseEstimator):
 
     _kind: Any
     scale: Any = None  # of numbers only
+    class_weight: str | None = None  # of classes only
+    _order: tuple[str, ...] = ()
     outliers = "keep"  # of numbers only
     _is_flat: bool  # whether y had one dimension
 
@@ -87,7 +89,7 @@ class _Estimator(BaseEstimator):
             file.write_bytes(content)
 
     def _fit(self, X: Molecules, y: np.ndarray, groups: Any) -> None:  # noqa: ANN401, N803 - scikit-learn's name
-        """Fit to targets [n] or [n, T]; classes are 0 and 1, and NaN is a missing value."""
+        """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
         from molslice.fitting.fit import fit
         from molslice.fitting.table import MIN_ROWS, checked_columns
@@ -108,7 +110,8 @@ class _Estimator(BaseEstimator):
                     if isinstance(text, Unreadable):
                         refusals.add(text.reason, text, f"row {row}")
                         continue
-                    cells = [None if np.isnan(value) else float(value) for value in values]
+                    number: Any = int if self._kind == "multiclass" else float
+                    cells = [None if np.isnan(value) else number(value) for value in values]
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     if groups is not None:
                         record["group"] = None if word is None else str(word)
@@ -121,6 +124,8 @@ class _Estimator(BaseEstimator):
                     folder,
                     smiles_column="smiles",
                     kind=self._kind,
+                    order=self._order,
+                    class_weight=self.class_weight,
                     scale=self.scale,
                     outliers=self.outliers,
                     split="all",
@@ -141,6 +146,9 @@ class _Estimator(BaseEstimator):
             except MolsliceError as error:
                 reason = str(error).replace(str(table), "the molecules").replace(" in column 'smiles'", "")
                 raise MolsliceError(reason) from error
+            left, count = len(summary["targets"]["classes"]), int(np.nanmax(y)) + 1
+            if self._kind == "multiclass" and left < count:
+                raise MolsliceError(f"{count} classes, but only {left} have a molecule that can be read")
             self.about_ = summary
             self.folder_ = {
                 path.relative_to(folder).as_posix(): path.read_bytes()
@@ -292,12 +300,15 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
 
 
 class MolsliceClassifier(ClassifierMixin, _Estimator):
-    """A classifier of two classes that takes molecules; the model of `molslice fit`.
+    """A classifier of two to 20 classes that takes molecules; the model of `molslice fit`.
 
     `score` is the accuracy. With several columns in y, each of two classes, the results are shaped as
     in scikit-learn's other classifiers with several outputs.
 
     Args:
+        class_weight: As in `fit`: `balanced` gives all classes the same weight in the learners.
+        ordered: Whether more than two classes have an order: by size for numbers, alphabetical for words.
+            `predict` returns the median class then.
         encoder: As in `fit`: a trained encoder for features and fine-tuning, or None.
         quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
         members: Number of folds, and of models that are averaged.
@@ -313,16 +324,43 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
 
     Attributes:
-        classes_: The two classes; a list with two for each column after a fit to several columns.
+        classes_: The classes in ascending order; a list with two for each column after a fit to several
+            columns.
         folder_: The files of the model folder, by name.
         about_: The content of `fit.json`.
     """
 
     _kind = "classification"
 
+    def __init__(
+        self,
+        *,
+        encoder: Path | str | None = DEFAULT_ENCODER,
+        class_weight: str | None = None,
+        ordered: bool = False,
+        members: int = 5,
+        minutes: float | None = None,
+        duplicates: "Duplicates" = "average",
+        fragment: str = "keep",
+        wildcards: str = "refuse",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        super().__init__(
+            encoder=encoder,
+            members=members,
+            minutes=minutes,
+            duplicates=duplicates,
+            fragment=fragment,
+            wildcards=wildcards,
+            random_state=random_state,
+            n_jobs=n_jobs,
+        )
+        self.class_weight = class_weight
+        self.ordered = ordered
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return tags
 
@@ -331,12 +369,12 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
 
         Args:
             X: n molecules.
-            y: Labels of two classes, [n] or [n, T].
+            y: Labels, [n], or of two classes in each column, [n, T].
             groups: Group of each molecule, [n]; see `MolsliceRegressor.fit`.
 
         Raises:
             MolsliceError: The data cannot be used.
-            ValueError: `y` has another length, or has not two classes.
+            ValueError: `y` has another length, or fewer than two classes.
         """
         if y is None:
             raise MolsliceError("MolsliceClassifier requires y to be passed, but the target y is None")
@@ -347,14 +385,16 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         check_classification_targets(labels)
         classes, codes = [], []
         for column in labels.reshape(len(labels), -1).T:
-            pair, code = np.unique(column, return_inverse=True)
-            if len(pair) != 2:
-                kind = "one class" if len(pair) == 1 else type_of_target(column, input_name="y")
-                raise MolsliceError(
-                    f"Only binary classification is supported. The type of the target is {kind}."
-                )
-            classes.append(pair)
+            names, code = np.unique(column, return_inverse=True)
+            if len(names) < 2 or (several and len(names) > 2):
+                count = "one class" if len(names) == 1 else f"{len(names)} classes"
+                columns = "each of several columns needs two classes" if several else "two classes are needed"
+                raise MolsliceError(f"{columns}, got {count}")
+            classes.append(names)
             codes.append(code)
+        count = len(classes[0])
+        self._kind = "classification" if count == 2 else "multiclass"
+        self._order = tuple(map(str, range(count))) if self.ordered and count > 2 else ()
         targets = np.stack(codes, axis=1) if several else codes[0]
         self._fit(X, targets.astype(np.float64), groups)
         self.classes_ = classes if several else classes[0]
@@ -362,25 +402,35 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         return self
 
     def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803
-        """Predict the more probable class of each molecule.
+        """Predict the most probable class of each molecule; the median class if classes are ordered.
 
         Returns:
             Labels [n], or [n, T] after a fit to T columns. A molecule that cannot be read is NaN if the
             classes are numbers, which are float64 then, and None otherwise.
         """
-        probable = self._predictions(X).values
+        predictions = self._predictions(X)
+        if predictions.labels is not None:
+            known = np.array([label != "" for label in predictions.labels], bool)
+            codes = np.array([int(label or 0) for label in predictions.labels], int)
+            return _labels(np.asarray(self.classes_), codes, known)
+        probable = predictions.values
         classes: Any = [self.classes_] if self._is_flat else self.classes_
-        columns = [_labels(labels, values) for labels, values in zip(classes, probable.T, strict=True)]
+        columns = [
+            _labels(labels, (values > 0.5).astype(int), ~np.isnan(values))
+            for labels, values in zip(classes, probable.T, strict=True)
+        ]
         return self._shaped(np.stack(columns, axis=1))
 
     def predict_proba(self, X: Molecules) -> Any:  # noqa: ANN401, N803
         """Predict the probability of each class.
 
         Returns:
-            float64 [n, 2] in the order of `classes_`; after a fit to T columns a list of T such arrays. NaN
+            float64 [n, C] in the order of `classes_`; after a fit to T columns a list of T arrays [n, 2]. NaN
             for a molecule that cannot be read.
         """
         probable = self._predictions(X).values.astype(np.float64)
+        if self._is_flat and probable.shape[1] > 1:
+            return probable
         pairs = [np.stack([1.0 - values, values], axis=1) for values in probable.T]
         return pairs[0] if self._is_flat else pairs
 
@@ -392,7 +442,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             coverage: The probability. It holds for molecules like the fitted ones.
 
         Returns:
-            Whether each class is in the set, bool [n, 2] in the order of `classes_`, or [n, T, 2] after a fit
+            Whether each class is in the set, bool [n, C] in the order of `classes_`, or [n, T, 2] after a fit
             to T columns.
 
         Raises:
@@ -403,13 +453,12 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         return self._shaped(predictions.sets)
 
 
-def _labels(classes: np.ndarray, probable: np.ndarray) -> np.ndarray:
-    """Return the more probable class of each row; NaN or None where the probability is not known."""
-    labels = classes[(probable > 0.5).astype(int)]
-    unknown = np.isnan(probable)
-    if not unknown.any():
+def _labels(classes: np.ndarray, codes: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the class of each row by its number, int [n]; NaN or None where it is not known."""
+    labels = classes[codes]
+    if known.all():
         return labels
     numeric = np.issubdtype(classes.dtype, np.number) or classes.dtype == bool
     labels = labels.astype(np.float64 if numeric else object)
-    labels[unknown] = np.nan if numeric else None
+    labels[~known] = np.nan if numeric else None
     return labels

@@ -116,6 +116,11 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
     if part not in (None, NETWORKS):
         raise MolsliceError(f"invalid part {part!r} of a model; choices: {NETWORKS}")
     predictor.reader()  # refuses a model that does not take molecules
+    if predictor.targets.kind not in ("regression", "classification"):
+        raise MolsliceError(
+            f"{predictor.name} predicts {predictor.targets.kind}; explanations need a regression or classes "
+            "0 and 1"
+        )
     column = _find_target(predictor, target)
     if isinstance(predictor, FittedPredictor):
         return _score_of_fitted(predictor, column, part)
@@ -125,11 +130,6 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
         )
     if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"{predictor.name} is a {type(predictor).__name__}, which cannot be explained")
-    if predictor.targets.kind not in ("regression", "classification"):
-        raise MolsliceError(
-            f"{predictor.name} predicts {predictor.targets.kind}; explanations need a regression or classes "
-            "0 and 1"
-        )
     networks = (predictor,) if isinstance(predictor, Predictor) else predictor.members
     note = ""
     if len(networks) > 1 and predictor.targets.kind == "classification":

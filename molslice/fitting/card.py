@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from molslice.tasks.metrics import format_metric
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
-__all__ = ["STANDARD_ERROR", "result_rows", "write_card"]
+__all__ = ["STANDARD_ERROR", "further_rows", "result_rows", "write_card"]
 
 NAMES = ("molslice fit", "random forest", "boosting")
+RARE = 0.2  # share of the rarer class below which the PR-AUC is shown
 STANDARD_ERROR = (
     "A number after ± is a standard error: how far the error for many compounds of the same kind may be away."
 )
@@ -42,9 +43,40 @@ def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return header[:shown], [row[:shown] for row in rows]
 
 
+def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and the rows of the metrics beside the announced one, if they should be seen.
+
+    They are all metrics of several classes, and the PR-AUC of class 1 with its value at random, if less than
+    a fifth of the rows have the rarer class.
+
+    Args:
+        record: The content of `fit.json`.
+
+    Returns:
+        No rows if there are no such metrics.
+    """
+    rows = []
+    for result in record["results"]:
+        for metric, errors in result.get("metrics", {}).items():
+            label, spreads = METRIC_LABELS[metric], errors["standard_errors"]
+            if metric == "pr_auc":
+                counts = [*result["classes"].values()]
+                share = counts[1] / max(sum(counts), 1)
+                if min(share, 1.0 - share) >= RARE:
+                    continue
+                label += f" ({share:.2g} at random)"
+            cells = [format_metric(errors["cross_validated"], spreads["cross_validated"])]
+            cells += [format_metric(errors["test"].get(name), spreads["test"].get(name)) for name in NAMES]
+            rows.append([result["target"], label, *cells])
+    header = ["target", "metric", "cross-validated", *NAMES]
+    shown = len(header) if record["rows"]["test"] else header.index(NAMES[0])
+    return header[:shown], [row[:shown] for row in rows]
+
+
 def write_card(record: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
     header, rows = result_rows(record)
+    further = further_rows(record)
     notes = [f"- {text}" for text in (*record["notices"], *record["findings"])]
     notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in record["refusals"]]
     notes += [f"- not computed for lack of time: {what}" for what in record["left_out"]]
@@ -62,6 +94,7 @@ def write_card(record: Mapping[str, Any]) -> str:
             "",
             *_markdown(header, rows),
             "",
+            *([*_markdown(*further), ""] if further[1] else []),
             STANDARD_ERROR,
             "",
             "## Data",

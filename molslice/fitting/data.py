@@ -11,7 +11,8 @@ from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Features, Labels
-from molslice.tasks.targets import Kind
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.targets import Kind, TargetInfo
 
 __all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale", "Transform"]
 
@@ -36,6 +37,9 @@ class FitOptions:
         transform: `p` to learn the negative common logarithm of concentrations in mol/L; None for values.
         weight: The column of weights; None without one.
         errors: The column of standard errors of each target, None for one without.
+        positive: Words of class 1 of targets with two classes.
+        order: Names of the classes of the only target in their order; empty for classes without an order.
+        class_weight: `balanced` for classes that have equal weight; None for rows of equal weight.
     """
 
     smiles_column: str | None = None
@@ -45,6 +49,9 @@ class FitOptions:
     written: NumberFormat = DEFAULT_FORMAT
     outliers: str = "refuse"
     kind: Kind | None = None
+    positive: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    class_weight: str | None = None
     scale: Scale | None = None
     split: str = "random"
     by: str | None = None
@@ -87,6 +94,9 @@ class FitOptions:
             "decimal": self.written.decimal,
             "missing_values": list(self.written.missing),
             "outliers": self.outliers,
+            "positive": list(self.positive),
+            "order": list(self.order),
+            "class_weight": self.class_weight,
             "scale": self.scale,
             "split": self.split,
             **({} if self.by is None else {"by": self.by}),
@@ -115,7 +125,7 @@ class FitData:
     Attributes:
         smiles: SMILES of each row as in the table.
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
-        targets: Exact values, float64 [n, T], NaN where missing or a limit.
+        targets: Exact values, float64 [n, T], NaN where missing or a limit; for classes, their indices.
         test: Whether a row is held out, bool [n].
         groups: Number of the group of each row, whose rows stay together, int [n]; empty if compounds or
             scaffolds stay together. While the table is read, the number of the word in the column of groups;
@@ -124,7 +134,7 @@ class FitData:
         dates: Date of each row, of the first measurement of its group once the rows are divided, float64 [n];
             negative infinity without a date. Empty if dates do not divide the rows.
         names: Names of the targets.
-        kind: `regression` or `classification`.
+        kind: `regression`, `classification` or `multiclass`.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
         notices: What may be wrong with the targets, one sentence each.
@@ -143,6 +153,8 @@ class FitData:
         partner: The column of the second molecule; None for single molecules.
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
         symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
+        classes: The classes of the only target if the kind is multiclass; else None.
+        words: The names of class 0 and class 1 by target, of targets of two classes that have names.
     """
 
     smiles: list[str]
@@ -196,6 +208,15 @@ class FitData:
             return features
         others = Features(second.descriptors, second.counts, embed(second.canonical))
         return features.joined(others, symmetric=self.symmetric)
+
+    classes: SeveralClasses | None = None
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def class_names(self, index: int) -> tuple[str, ...]:
+        """Return the names of the classes of a target."""
+        if self.classes is not None:
+            return self.classes.names
+        return self.words.get(self.names[index], ("0", "1"))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -267,9 +288,21 @@ class FitData:
         self.findings.append(finding)
         self.losses.append(finding)
 
+    def describe(self, units: tuple[str, ...]) -> TargetInfo:
+        """Describe the targets of the model by the training rows; see `TargetInfo.of_training`."""
+        if self.classes is not None:
+            classes = self.classes.names
+            return TargetInfo.of_training(self.names, units, self.kind, self.targets[~self.test], classes)
+        return TargetInfo.of_training(self.names, units, self.kind, self.learned[~self.test])
+
     @property
     def learned(self) -> np.ndarray:
-        """What the model learns: `targets` or their logarithms; NaN where a held-out row has no logarithm."""
+        """What the model learns, float64 [n, T or P]: `targets`, their logarithms or the parts of classes.
+
+        NaN where a held-out row has no logarithm.
+        """
+        if self.classes is not None:
+            return self.classes.split(self.targets[:, 0])
         return self._in_learned_unit(self.targets)
 
     def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:

@@ -183,8 +183,8 @@ def _merged(values: np.ndarray, kind: Kind, shares: np.ndarray | None = None) ->
         sums = np.where(known, shares, 0.0).sum(0)
         mean = np.where(known, shares * values, 0.0).sum(0) / np.where(sums > 0, sums, 1.0)
     agreed = counts > 0
-    if kind == "classification":
-        agreed &= (mean == 0.0) | (mean == 1.0)
+    if kind != "regression":
+        agreed &= (~known | (values == mean)).all(0)
     return np.where(agreed, mean, np.nan)
 
 

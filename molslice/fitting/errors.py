@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from molslice.tasks.metrics import mean_absolute_error, roc_auc
+from molslice.tasks.metrics import METRIC_NAMES, average_precision, mean_absolute_error, roc_auc
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind
 
 __all__ = ["Measured", "cross_validation_factor", "measure_errors"]
@@ -16,7 +17,7 @@ class Measured:
     """An error and how precisely a sample of compounds tells it.
 
     Attributes:
-        value: The mean absolute error, or the area under the ROC curve; NaN if it is not defined.
+        value: The metric, such as the mean absolute error; NaN if it is not defined.
         standard_error: Standard deviation of `value` over samples of groups, from this sample alone; NaN with
             fewer than two groups.
         rows: Effective number of rows: their number, or 1 / (1 / positives + 1 / negatives).
@@ -27,8 +28,10 @@ class Measured:
     rows: float
 
     @classmethod
-    def of(cls, kind: Kind, predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray) -> "Measured":
-        """Measure predictions.
+    def of(
+        cls, kind: Kind, predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray, metric: str = ""
+    ) -> "Measured":
+        """Measure predictions of numbers or of two classes.
 
         Args:
             kind: Kind of the target.
@@ -36,30 +39,113 @@ class Measured:
             truth: The measured values, float64 [n], NaN where missing.
             groups: Number of the compound or scaffold of each row, int [n]. Rows of a group are drawn
                 together.
+            metric: `mae`, `roc_auc` or `pr_auc`; by default the announced one of the kind.
 
         Source: the variance of a mean of clusters; DeLong, DeLong and Clarke-Pearson 1988, "Comparing the
         areas under two or more correlated receiver operating characteristic curves", with clusters as in
-        Obuchowski 1997, "Nonparametric analysis of clustered ROC curve data".
+        Obuchowski 1997, "Nonparametric analysis of clustered ROC curve data"; Efron 1982, "The Jackknife, the
+        Bootstrap and Other Resampling Plans", chapter 6 (the infinitesimal jackknife, for the mean
+        precision).
         """
         known = np.isfinite(truth)
         predicted, truth, groups = predicted[known], truth[known], groups[known]
-        measure = mean_absolute_error if kind == "regression" else roc_auc
+        measure, influence = METRICS[metric or METRIC_NAMES[kind]]
         value = measure(predicted, truth)
         if not np.isfinite(value):
             return cls(value, float("nan"), 0.0)
-        if kind == "regression":
-            influences, rows = (np.abs(predicted - truth) - value) / len(truth), float(len(truth))
+        influences = influence(predicted, truth, value)
+        return cls(value, _standard_error(influences, groups), _effective_rows(kind, truth))
+
+    @classmethod
+    def of_classes(
+        cls,
+        classes: SeveralClasses,
+        metric: str,
+        probabilities: np.ndarray,
+        truth: np.ndarray,
+        groups: np.ndarray,
+    ) -> "Measured":
+        """Measure predictions of several classes.
+
+        Args:
+            classes: The classes.
+            metric: One of their metrics.
+            probabilities: Probability of each class, float64 [n, K].
+            truth: Index of the class, float64 [n], NaN where missing.
+            groups: As in `of`.
+        """
+        known = np.isfinite(truth)
+        probabilities, groups, labels = probabilities[known], groups[known], truth[known].astype(np.int64)
+        value = classes.measure(metric, probabilities, labels)
+        if not np.isfinite(value):
+            return cls(value, float("nan"), 0.0)
+        if metric == "macro_roc_auc":
+            areas = [
+                _area_influences(
+                    probabilities[:, index],
+                    labels == index,
+                    roc_auc(probabilities[:, index], labels == index),
+                )
+                for index in range(len(classes.names))
+            ]
+            influences = np.mean(areas, axis=0)
+        elif metric == "log_loss":
+            influences = (classes.losses(probabilities, labels) - value) / len(labels)
         else:
-            positive = truth > 0.5
-            counts = np.where(positive, positive.sum(), (~positive).sum())
-            influences = (_shares_in_order(predicted, positive) - value) / counts
-            rows = 1.0 / (1.0 / positive.sum() + 1.0 / (~positive).sum())
-        _, places = np.unique(groups, return_inverse=True)
-        sums = np.bincount(places, influences)
-        if len(sums) < 2:
-            return cls(value, float("nan"), rows)
-        variance = len(sums) / (len(sums) - 1) * float((sums**2).sum())
-        return cls(value, float(np.sqrt(variance)), rows)
+            chosen = classes.choose(probabilities)
+            scores = np.abs(chosen - labels) if metric == "class_error" else chosen == labels
+            counts = np.bincount(labels, minlength=len(classes.names))
+            if metric == "balanced_accuracy":
+                shares = np.bincount(labels, scores, len(counts)) / counts
+                influences = (scores - shares[labels]) / counts[labels] / len(counts)
+            else:
+                influences = (scores - value) / len(labels)
+        return cls(value, _standard_error(influences, groups), float(len(labels)))
+
+
+def _standard_error(influences: np.ndarray, groups: np.ndarray) -> float:
+    """Return the standard deviation of a metric from the influence of each row, summed over groups."""
+    _, places = np.unique(groups, return_inverse=True)
+    sums = np.bincount(places, influences)
+    if len(sums) < 2:
+        return float("nan")
+    return float(np.sqrt(len(sums) / (len(sums) - 1) * float((sums**2).sum())))
+
+
+def _effective_rows(kind: Kind, truth: np.ndarray) -> float:
+    """Return the number of rows, or for classes 1 / (1 / positives + 1 / negatives)."""
+    if kind == "regression":
+        return float(len(truth))
+    positives = int((truth > 0.5).sum())
+    return 1.0 / (1.0 / positives + 1.0 / (len(truth) - positives))
+
+
+def _mean_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> np.ndarray:
+    return (np.abs(predicted - truth) - value) / len(truth)
+
+
+def _area_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> np.ndarray:
+    positive = truth > 0.5
+    counts = np.where(positive, positive.sum(), (~positive).sum())
+    return (_shares_in_order(predicted, positive) - value) / counts
+
+
+def _precision_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> np.ndarray:
+    """Return the derivative of the mean precision by the weight of each row, float64 [n].
+
+    The precision of positive i is the share of positives among the n_i rows at or above it. A row j among
+    them changes it by (y_j - precision_i) / n_i.
+    """
+    positive = truth > 0.5
+    _, place, counts = np.unique(-predicted, return_inverse=True, return_counts=True)
+    positives = np.bincount(place, positive)
+    above = counts.cumsum()
+    precision = positives.cumsum() / above
+    # sums over the positives at or below a row, whose precision the row changes
+    of_positive = np.cumsum((positives / above)[::-1])[::-1][place]
+    of_any = np.cumsum((positives * precision / above)[::-1])[::-1][place]
+    direct = positive * (precision[place] - value)
+    return (direct + positive * of_positive - of_any) / positive.sum()
 
 
 def _shares_in_order(predicted: np.ndarray, positive: np.ndarray) -> np.ndarray:
@@ -71,6 +157,13 @@ def _shares_in_order(predicted: np.ndarray, positive: np.ndarray) -> np.ndarray:
         through = np.searchsorted(others, sign * predicted[side], "right")
         shares[side] = (below + through) / 2 / len(others)
     return shares
+
+
+METRICS = {
+    "mae": (mean_absolute_error, _mean_influences),
+    "roc_auc": (roc_auc, _area_influences),
+    "pr_auc": (average_precision, _precision_influences),
+}
 
 
 def cross_validation_factor(folds: int) -> float:

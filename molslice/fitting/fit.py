@@ -30,6 +30,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
+from molslice.fitting.classes import listed_words
 from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
@@ -64,6 +65,9 @@ def fit(
     missing_values: float | str | Sequence[float | str] = (),
     outliers: str = "refuse",
     kind: Kind | None = None,
+    positive: str | Sequence[str] = (),
+    order: str | Sequence[str] = (),
+    class_weight: str | None = None,
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
     split: str = "random",
@@ -108,7 +112,14 @@ def fit(
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
         outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them. See
             `molslice.data.target_values.find_outliers`.
-        kind: `regression` or `classification` (0 and 1); None finds it.
+        kind: `regression`, `classification` (0 and 1, or two words) or `multiclass` (three classes or more);
+            None finds it.
+        positive: The word of class 1 of a target with two classes; one for each such target.
+        order: The names of three or more classes from the lowest to the highest, such as `low,medium,high` or
+            a list. The classes are then learned as ordered.
+        class_weight: `balanced` if all classes have the same weight in the learners; None if all rows have.
+            Probabilities are calibrated to the shares of the classes in both cases. The networks learn
+            without weights.
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
         units: Unit of all targets, or one for each; None for no unit.
@@ -188,6 +199,9 @@ def fit(
         written=NumberFormat(decimal, listed_values(missing_values)),
         outliers=outliers,
         kind=kind,
+        positive=listed_words("positive", positive),
+        order=listed_words("order", order),
+        class_weight=class_weight,
         scale=scale,
         split=split,
         by=by,
@@ -227,6 +241,8 @@ def fit(
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
+        if class_weight is not None and rows.kind == "regression":
+            raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         encoder_use, embed = None, _no_embedding
         if encoder is not None:
@@ -275,7 +291,8 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
     if not 0 <= options.seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (
-        ("kind", options.kind, (None, "regression", "classification")),
+        ("kind", options.kind, (None, "regression", "classification", "multiclass")),
+        ("class_weight", options.class_weight, (None, "balanced")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
         ("transform", options.transform, (None, "p")),

@@ -138,11 +138,12 @@ def _fill_folds(groups: Sequence[list[int]], members: int, rare: np.ndarray) -> 
 
 
 def _find_rare_rows(data: FitData) -> np.ndarray:
-    """Return the training rows of the rarer class of each target, or those with a value, bool [n, T]."""
-    known = np.isfinite(data.targets) & ~data.test[:, None]
+    """Return the training rows of the rarer class of each target, or those with a value, bool [n, T or P]."""
+    learned = data.targets if data.classes is None else data.learned
+    known = np.isfinite(learned) & ~data.test[:, None]
     if data.kind == "regression":
         return known
-    ones = known & (data.targets == 1.0)
+    ones = known & (learned == 1.0)
     return np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
 
 
@@ -165,5 +166,9 @@ def _find_problem(data: FitData, folds: np.ndarray, count: int) -> tuple[str, st
                 return problem, "more members"
             if data.kind == "classification" and np.ptp(seen) == 0:
                 problem = f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
+                return problem, "more members"
+            if data.classes is not None and len(set(seen)) < len(data.classes.names):
+                absent = data.classes.names[min({*range(len(data.classes.names))} - {*seen.astype(int)})]
+                problem = f"a member of the model would be trained without the class {absent!r} of {name!r}"
                 return problem, "more members"
     return None

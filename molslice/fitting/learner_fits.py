@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from molslice.fitting.data import FitData
-from molslice.fitting.quality import Quality
+from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.quality import QUALITIES
 from molslice.folders.fitted import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Labels, Learner
 from molslice.learners.boosting import splittable_columns
@@ -18,9 +18,18 @@ from molslice.learners.gaussian_process import GaussianProcess
 from molslice.learners.stacking import Stack
 from molslice.learners.standard import standardize
 from molslice.learners.trees import hidden_warnings
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.difficulty import ErrorScale
 
-__all__ = ["BASELINES", "FIT_LABEL", "LearnerFits", "TargetFit", "completed_targets"]
+__all__ = [
+    "BASELINES",
+    "FIT_LABEL",
+    "LearnerFits",
+    "TargetFit",
+    "completed_targets",
+    "join_parts",
+    "with_balanced_classes",
+]
 
 FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
@@ -112,6 +121,31 @@ def completed_targets(fitted: Sequence[TargetFit], learned: np.ndarray, folds: i
     return targets
 
 
+def with_balanced_classes(labels: Labels) -> Labels:
+    """Return labels whose classes 0 and 1 have half of the sum of all weights each."""
+    classes = labels.values.astype(np.int64)
+    weights = np.ones(len(labels)) if labels.weights is None else labels.weights
+    sums = np.bincount(classes, weights, minlength=2)
+    return replace(labels, weights=weights * weights.sum() / (2.0 * sums[classes]))
+
+
+def join_parts(fitted: Sequence[TargetFit], classes: SeveralClasses) -> TargetFit:
+    """Combine the parts of several classes: `unseen` and `held_out` are probabilities [..., K] then."""
+    joined = TargetFit(fitted[0].rows, fitted[0].labels)
+    joined.unseen = classes.combine(np.stack([fit.unseen for fit in fitted], axis=-1))
+    for name in fitted[0].held_out:
+        parts = [
+            fit.stack.combine(fit.test_parts) if name == FIT_LABEL else fit.held_out[name] for fit in fitted
+        ]
+        probabilities = classes.combine(np.stack(parts, axis=-1))
+        joined.held_out[name] = probabilities.mean(0) if name == FIT_LABEL else probabilities
+    names = dict.fromkeys(name for fit in fitted for name in fit.stack.names)
+    weights = [dict(zip(fit.stack.names, fit.stack.weights, strict=True)) for fit in fitted]
+    means = [float(np.mean([of_part.get(name, 0.0) for of_part in weights])) for name in names]
+    joined.stack = Stack(tuple(names), tuple(means))
+    return joined
+
+
 class LearnerFits:
     """Fits the learners and the baselines until the deadline.
 
@@ -123,11 +157,11 @@ class LearnerFits:
         features: Their features.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
-        seed: Seed of the learners.
-        quality: Which learners are fitted, and to which features.
+        options: Options of the fit.
         progress: Called with the number of fits that are done and of all.
 
     Attributes:
+        names: What each of the T columns is, for messages.
         folds: The assignments that are used, int [1 or A, n].
         left_out: What was not computed.
     """
@@ -138,12 +172,14 @@ class LearnerFits:
         features: Features,
         folds: np.ndarray,
         deadline: float,
-        seed: int,
-        quality: Quality,
+        options: FitOptions,
         progress: Callable[[int, int], None],
     ) -> None:
         self.data, self.features, self.folds = data, features, folds
-        self.deadline, self.seed, self.quality, self.progress = deadline, seed, quality, progress
+        self.deadline, self.options, self.progress = deadline, options, progress
+        self.learned, self.quality = data.learned, QUALITIES[options.quality]
+        parts = () if data.classes is None else data.classes.part_names
+        self.names = [f"{data.names[0]} {part}" for part in parts] or data.names
         self.left_out: list[str] = []
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done
@@ -154,17 +190,21 @@ class LearnerFits:
         if len(assignments) > 1 and self.deadline < float("inf"):
             start, self.folds = time.monotonic(), assignments[:1]
             fitted.append(self._fit_learners(0))
-            seconds = (time.monotonic() - start) * len(self.data.names)
+            seconds = (time.monotonic() - start) * len(self.names)
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
-        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.data.names))]
+        fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.names))]
+        if self.data.classes is not None:
+            self._fit_baselines_of_classes(fitted)
+            return fitted
         for index, target_fit in enumerate(fitted):
             self._fit_baselines(index, target_fit)
         return fitted
 
     def _fit_learners(self, index: int) -> TargetFit:
-        classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
-        rows = np.flatnonzero(~self.data.test & self.data.known[:, index])
+        classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
+        known = self.data.known[:, 0 if self.data.classes is not None else index]
+        rows = np.flatnonzero(~self.data.test & known)
         folds, fitted = self.folds[:, rows], TargetFit(rows, self.data.labels(index)[rows])
         num_folds = int(folds.max()) + 1
         if not classes:
@@ -173,15 +213,19 @@ class LearnerFits:
         if fitted.labels.needs_process:
             names, first = sorted(names, key=lambda name: name != PROCESS), PROCESS
         for name in names:
-            if name == first or self._has_time(f"{name} of {self.data.names[index]}"):
-                features = self.quality.features_of(name, self.features)
-                inputs = features[rows], fitted.labels, folds
+            if name == first or self._has_time(f"{name} of {self.names[index]}"):
+                features, seed = self.quality.features_of(name, self.features), self.options.seed
                 if fitted.labels.needs_process:
                     learner, unseen, fitted.labels = GaussianProcess.fit_and_complete(
-                        *inputs, classes=classes, seed=self.seed
+                        features[rows], fitted.labels, folds, classes=classes, seed=seed
                     )
                 else:
-                    learner, unseen = LEARNERS.find(name).fit(*inputs, classes=classes, seed=self.seed)
+                    labels = fitted.labels
+                    if self.options.class_weight is not None:
+                        labels = with_balanced_classes(labels)
+                    learner, unseen = LEARNERS.find(name).fit(
+                        features[rows], labels, folds, classes=classes, seed=seed
+                    )
                 fitted.learners[name] = learner
                 if learner.indicators and not classes:
                     indicators = learner.predict_with_indicators(features[rows])[1]
@@ -194,13 +238,24 @@ class LearnerFits:
         return fitted
 
     def _fit_baselines(self, index: int, fitted: TargetFit) -> None:
-        classes, test = self.data.kind == "classification", np.flatnonzero(self.data.test)
+        classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
         for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
-                values = self.data.learned[:, index]
+            if len(test) and self._has_time(f"{name} for comparison, {self.names[index]}"):
+                values = self.learned[:, index]
                 rows = fitted.rows[np.isfinite(values[fitted.rows])]  # they learn exact values only
-                predicted = train(self.features, rows, test, values, classes, self.seed)
+                predicted = train(self.features, rows, test, values, classes, self.options.seed)
                 fitted.held_out[name] = 10.0**predicted if self.data.logarithmic[index] else predicted
+            self._step()
+
+    def _fit_baselines_of_classes(self, fitted: Sequence[TargetFit]) -> None:
+        """Fit one baseline to several classes, and add its prediction of each part."""
+        several, test, rows = self.data.classes, np.flatnonzero(self.data.test), fitted[0].rows
+        assert several is not None
+        for name, train in BASELINES.items():
+            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[0]}"):
+                predicted = train(self.features, rows, test, self.data.targets[:, 0], True, self.options.seed)
+                for fit, probabilities in zip(fitted, several.parts_of(predicted).T, strict=True):
+                    fit.held_out[name] = probabilities
             self._step()
 
     def _has_time(self, what: str) -> bool:
@@ -211,7 +266,8 @@ class LearnerFits:
 
     def _step(self) -> None:
         self._done += 1
-        self.progress(self._done, len(self.data.names) * (len(self.quality.learners) + len(BASELINES)))
+        total = len(self.names) * len(self.quality.learners) + len(self.data.names) * len(BASELINES)
+        self.progress(self._done, total)
 
 
 def _forest(
@@ -249,9 +305,11 @@ def _baseline(
     values: np.ndarray,
     classes: bool,
 ) -> np.ndarray:
+    """Return the prediction of a number or the probability of class 1, [m]; of K > 2 classes, [m, K]."""
     with hidden_warnings():
         if classes:
-            return model.fit(train, values).predict_proba(held_out)[:, 1]
+            probabilities = model.fit(train, values).predict_proba(held_out)
+            return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
         standardized, mean, spread = standardize(values)
         return model.fit(train, standardized).predict(held_out) * spread + mean
 

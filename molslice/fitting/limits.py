@@ -1,6 +1,6 @@
 """Limits of the targets of a fit, from their cells and from columns of relations."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,8 @@ from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.data.target_values import find_kind
 from molslice.files.tables import Chunk, NumberFormat, labels, numbers
+from molslice.files.urls import File
+from molslice.fitting.classes import ReadClasses
 from molslice.fitting.data import FitData, FitOptions
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
@@ -47,6 +49,7 @@ class LimitReader:
         names: The targets.
         side: The columns with relations, units and types.
         options: The options of the fit.
+        words: The targets whose cells are words, which are not read here.
 
     Attributes:
         columns: The column of relations of each target; None for a target without one.
@@ -57,9 +60,14 @@ class LimitReader:
     """
 
     def __init__(
-        self, table: MoleculeTable, names: Sequence[str], side: SideColumns, options: FitOptions
+        self,
+        table: MoleculeTable,
+        names: Sequence[str],
+        side: SideColumns,
+        options: FitOptions,
+        words: Container[str] = (),
     ) -> None:
-        self._names, self._options = names, options
+        self._names, self._options, self._words = names, options, words
         self._given = options.relations is not None
         found = side.relations if options.limits != "exact" and options.kind != "classification" else []
         self.columns: list[str | None] = [None] * len(names)
@@ -85,25 +93,32 @@ class LimitReader:
         """
         no_relations = np.zeros(len(chunk), np.int8)
         for name, column, read in zip(self._names, self.columns, self._read, strict=True):
-            if self._options.kind == "classification" or written.classes:
+            if name in self._words:
+                read.append(ReadValues(np.full(len(chunk), np.nan), no_relations, no_relations))
+            elif self._options.kind == "classification" or written.classes:
                 parse = labels if self._options.kind == "classification" else numbers
                 values = parse(chunk[name], name, chunk.where, written)
                 read.append(ReadValues(values, no_relations, no_relations))
             else:
                 read.append(read_limits(chunk, name, column, written))
 
-    def targets(self) -> "TargetValues":
+    def targets(self, classes: ReadClasses, path: File) -> "TargetValues":
         """Return what the fit learns. A column of relations that nobody named is not used for classes.
 
+        Args:
+            classes: The targets whose cells are words.
+            path: The table, for messages.
+
         Raises:
-            MolsliceError: There are limits of classes.
+            MolsliceError: There are limits of classes, or classes beside numbers.
         """
         read = [ReadValues(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._read]
         values = np.stack([target.values for target in read], axis=1).astype(np.float64)
-        kind, doubts = self._options.kind, []
+        classes.fill(values, self._names)
+        kind, doubts = self._options.kind or classes.kind(values, self._names, path), []
         if kind is None:
             kind, doubts = find_kind(values, self._names)
-        if kind == "classification":
+        if kind != "regression":
             given = [target.of_column for target in read if self._given]
             if any(sides.any() for sides in [*given, *(target.of_cells for target in read)]):
                 raise MolsliceError("the targets are classes, which have no limits; give --kind regression")

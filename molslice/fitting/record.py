@@ -13,7 +13,7 @@ from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.errors import Measured, measure_errors
-from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
+from molslice.fitting.learner_fits import FIT_LABEL, TargetFit, join_parts
 from molslice.fitting.stacks import Stacks
 from molslice.folders.fitted import (
     CARD,
@@ -27,8 +27,8 @@ from molslice.folders.fitted import (
 )
 from molslice.folders.fitted_rows import OUT_OF_FOLD
 from molslice.folders.run import model_file
-from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import TrainingDomain
+from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
@@ -61,7 +61,7 @@ def summarize(
         encoder: The trained encoder; None for no encoder.
         options: Options of the fit.
     """
-    metric, groups = METRIC_NAMES[data.kind], data.number_groups(by_scaffold=options.by_scaffold)
+    metrics, groups = _metrics(data), data.number_groups(by_scaffold=options.by_scaffold)
     findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
     if model.epochs and data.conditions:
         listed = ", ".join(condition.name for condition in data.conditions)
@@ -69,14 +69,12 @@ def summarize(
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
+    outcomes, measured_outcomes = _outcomes(data, model.fitted), _outcomes(data, measured.fitted)
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
-        fit, predicted = model.fitted[index], measured.fitted[index].held_out
+        fit, predicted = outcomes[index], measured_outcomes[index].held_out
         known, limited = data.known[data.test, index], data.limited[:, index]
-        truth = data.nearest(fit.unseen, fit.rows, index)
-        unseen = Measured.of(data.kind, fit.unseen, truth, groups[fit.rows])
-        held_out = {
-            label: Measured.of(data.kind, values, data.nearest(values, data.test, index), groups[data.test])
-            for label, values in predicted.items()
+        errors = {
+            metric: _errors(data, metric, index, fit, predicted, groups, num_folds) for metric in metrics
         }
         if data.logarithmic[index]:
             findings += _describe_factors(data, fit, predicted, index)
@@ -88,8 +86,10 @@ def summarize(
                 "train_rows": len(fit.rows),
                 "test_rows": int(known.sum()),
                 **({} if data.bounds is None else limits),
+                **_class_counts(data, fit.rows, index),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
-                **measure_errors(unseen, num_folds, held_out),
+                **errors.pop(metrics[0]),
+                **({"metrics": errors} if errors else {}),
             }
         )
     return {
@@ -104,6 +104,8 @@ def summarize(
             data.standardize,
             data.conditions,
             data.partner,
+            data.classes,
+            data.words,
         ),
         "source": path.name,
         "source_sha256": checksum,
@@ -117,8 +119,8 @@ def summarize(
         "replaced": data.replaced,
         "rows": {"train": int((model.folds[0] >= 0).sum()), "test": int(data.test.sum())},
         "refitted": model is not measured,
-        "metric": metric,
-        "metric_label": METRIC_LABELS[metric],
+        "metric": metrics[0],
+        "metric_label": METRIC_LABELS[metrics[0]],
         "results": results,
         "network_epochs": model.epochs,
         "network_weight": measured.network_weight,
@@ -126,6 +128,50 @@ def summarize(
         "options": options.to_mapping(),
         "version": __version__,
     }
+
+
+def _outcomes(data: FitData, fitted: Sequence[TargetFit]) -> Sequence[TargetFit]:
+    """Return what is fitted to each target: the parts of several classes are combined."""
+    return fitted if data.classes is None else [join_parts(fitted, data.classes)]
+
+
+def _metrics(data: FitData) -> tuple[str, ...]:
+    """Return the metrics of the kind of the targets, the announced one first."""
+    if data.classes is not None:
+        return data.classes.metrics
+    return (METRIC_NAMES[data.kind], *(("pr_auc",) if data.kind == "classification" else ()))
+
+
+def _class_counts(data: FitData, rows: np.ndarray, index: int) -> dict[str, Any]:
+    """Count rows of each class; nothing for a number."""
+    if data.kind == "regression":
+        return {}
+    labels = data.targets[rows, index]
+    return {
+        "classes": {name: int((labels == label).sum()) for label, name in enumerate(data.class_names(index))}
+    }
+
+
+def _errors(
+    data: FitData,
+    metric: str,
+    index: int,
+    fit: TargetFit,
+    held_out: Mapping[str, np.ndarray],
+    groups: np.ndarray,
+    num_folds: int,
+) -> dict[str, Any]:
+    """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
+
+    def measured(predicted: np.ndarray, rows: np.ndarray) -> Measured:
+        if data.classes is not None:
+            truth = data.targets[rows, index]
+            return Measured.of_classes(data.classes, metric, predicted, truth, groups[rows])
+        truth = data.nearest(predicted, rows, index)
+        return Measured.of(data.kind, predicted, truth, groups[rows], metric)
+
+    errors = {label: measured(values, data.test) for label, values in held_out.items()}
+    return measure_errors(measured(fit.unseen, fit.rows), num_folds, errors)
 
 
 def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
@@ -163,15 +209,17 @@ def write_fit(
         places: Place of each row in the table, whose order the files have, int [n].
     """
     save_learners(folder, [fit.learners for fit in model.fitted])
+    outcomes = _outcomes(data, model.fitted)
     learned = model.folds[0] >= 0
     order = np.argsort(places)
-    unseen = np.full(data.targets.shape, np.nan)
-    for index, fit in enumerate(model.fitted):
-        unseen[fit.rows, index] = fit.unseen
-    held_out = np.full(data.targets.shape, np.nan)
-    for index, fit in enumerate(measured.fitted):
+    columns = len(data.names) if data.classes is None else len(data.classes.names)
+    unseen = np.full((len(data.smiles), columns), np.nan)
+    for index, fit in enumerate(outcomes):
+        unseen[fit.rows, index if data.classes is None else slice(None)] = fit.unseen
+    held_out = np.full(unseen.shape, np.nan)
+    for index, fit in enumerate(_outcomes(data, measured.fitted)):
         if FIT_LABEL in fit.held_out:
-            held_out[data.test, index] = fit.held_out[FIT_LABEL]
+            held_out[data.test, index if data.classes is None else slice(None)] = fit.held_out[FIT_LABEL]
     predictions = np.where(learned[:, None], unseen, held_out)
     splits = np.where(learned, "train", "test")
     table = _rows_table(data, splits, model.folds[0], predictions, order)
@@ -181,11 +229,12 @@ def write_fit(
             data, np.full(len(order), "test"), measured.folds[0], held_out, order[data.test[order]]
         )
         (folder / HELD_OUT).write_text(table, encoding="utf-8")
-    _calibrate(data, model, places).write(folder)
+    _calibrate(data, outcomes, model.folds, places).write(folder)
     known = order[learned[order]]
     if data.partner is None:  # pairs have no domain
         smiles = [data.smiles[row] for row in known]
-        values = None if data.conditions else data.targets[known]  # a mean over conditions would say little
+        # a mean over conditions, or the index of a class, would say little
+        values = None if data.conditions or data.classes is not None else data.targets[known]
         domain = TrainingDomain.of_smiles(
             smiles, record["fragment"], standardize=data.standardize, values=values
         )
@@ -194,16 +243,19 @@ def write_fit(
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
 
-def _calibrate(data: FitData, model: Stacks, places: np.ndarray) -> Calibration:
+def _calibrate(
+    data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
+) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
-    held_out, folds = [], model.folds
-    num_folds = int(folds.max()) + 1
-    for index, (name, fit) in enumerate(zip(data.names, model.fitted, strict=True)):
+    held_out, num_folds = [], int(folds.max()) + 1
+    for index, (name, fit) in enumerate(zip(data.names, fitted, strict=True)):
         order = np.argsort(places[fit.rows])
         rows, predicted = fit.rows[order], fit.unseen[order]
-        nearest = data.nearest(predicted, rows, index)
-        # a limit that is met does not tell how large the error is
-        truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
+        truth = data.targets[rows, index]
+        if data.bounds is not None:
+            nearest = data.nearest(predicted, rows, index)
+            # a limit that is met does not tell how large the error is
+            truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
         held_out.append(
             HeldOut.of_rows(
                 name,
@@ -213,6 +265,7 @@ def _calibrate(data: FitData, model: Stacks, places: np.ndarray) -> Calibration:
                 member_numbers(folds[:, rows], num_folds),
                 scale=None if fit.expected is None else fit.expected[order],
                 logarithmic=data.logarithmic[index],
+                classes=() if data.classes is None else data.classes.names,
             )
         )
     return Calibration(data.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
@@ -223,20 +276,21 @@ def _rows_table(
 ) -> str:
     """Write SMILES, split, fold, targets, predictions and conditions of some rows as CSV.
 
-    If there are limits, each target has a column of them, after the predictions; a limit has no value in the
-    column of the target.
+    A class that has a name is written as its name. More than two classes have a probability each. If there
+    are limits, each target has a column of them, after the predictions; a limit has no value in the column of
+    the target.
 
     Args:
         data: All n rows.
         splits: Split of each row, text [n].
         folds: Fold of each row in the first assignment, int [n]; -1 without one.
-        predictions: Prediction of each row by models that have not seen it, float64 [n, T].
+        predictions: Prediction of each row by models that have not seen it, float64 [n, T or K].
         rows: The rows that are written, in order, int [k].
     """
     columns = row_columns(data.names)
     given = [condition.name for condition in data.conditions]
     given += [name for name in [data.partner] if name is not None]
-    predicted = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *given])
+    predicted = prediction_row_columns(data.names, data.classes, given)
     header = [*ROW_COLUMNS, *columns, *predicted, *given]
     limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
     for name in limits:
@@ -245,7 +299,8 @@ def _rows_table(
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     for row in rows:
-        cells = [repr(float(v)) if np.isfinite(v) else "" for v in (*data.targets[row], *predictions[row])]
+        cells = [_cell(data, index, value) for index, value in enumerate(data.targets[row])]
+        cells += [repr(float(v)) if np.isfinite(v) else "" for v in predictions[row]]
         cells += [*data.condition_cells(row), *data.partners[row : row + 1]]
         if data.bounds is not None:
             cells += [
@@ -260,3 +315,11 @@ def _limit_text(lower: float, upper: float) -> str:
     """Write a limit as in a table: `>10`, `<0.1`, or `>1 <5` for both."""
     sides = ((">", float(lower)), ("<", float(upper)))
     return " ".join(f"{relation}{bound!r}" for relation, bound in sides if np.isfinite(bound))
+
+
+def _cell(data: FitData, index: int, value: float) -> str:
+    if not np.isfinite(value):
+        return ""
+    if data.classes is not None or data.names[index] in data.words:
+        return data.class_names(index)[int(value)]
+    return repr(float(value))

@@ -174,10 +174,11 @@ def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarr
 
 def _lacks_class(data: FitData, test: np.ndarray) -> bool:
     """Return whether no held-out row has a class of a target that enough rows have."""
-    if data.kind != "classification":
+    if data.kind == "regression":
         return False
-    counts = np.array([(data.targets == label).sum(0) for label in (0.0, 1.0)])
-    held_out = np.array([(data.targets[test] == label).sum(0) for label in (0.0, 1.0)])
+    labels = range(len(data.class_names(0)))
+    counts = np.array([(data.targets == label).sum(0) for label in labels])
+    held_out = np.array([(data.targets[test] == label).sum(0) for label in labels])
     return bool(((counts >= MIN_OF_CLASS) & (held_out == 0)).any())
 
 

@@ -19,6 +19,7 @@ from molslice.folders.fitted import FINE_TUNED
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
 from molslice.learners.stacking import Stack
+from molslice.tasks.several_classes import learned_targets
 from molslice.tasks.targets import TargetInfo
 
 __all__ = ["EncoderUse", "Stacks", "fit_stacks"]
@@ -93,14 +94,14 @@ def fit_stacks(
     Raises:
         MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
     """
-    learned, classes = rows.learned, rows.kind == "classification"
-    targets = TargetInfo.of_training(rows.names, rows.units, rows.kind, learned[~rows.test])
+    learned, classes = rows.learned, rows.kind != "regression"
+    targets = rows.describe(rows.units)
     folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
     quality = QUALITIES[options.quality]
     folds = folds[: 1 if only_measures else quality.assignments]
     stage = " (measuring)" if only_measures else ""
     with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
-        work = LearnerFits(rows, features, folds, deadline, options.seed, quality, fits.move)
+        work = LearnerFits(rows, features, folds, deadline, options, fits.move)
         fitted = work.fit_targets()
     left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
     if quality.fine_tunes and rows.partner is not None and encoder is not None:
@@ -117,7 +118,7 @@ def fit_stacks(
                 encoder.model,
                 rows.molecules.canonical,
                 completed_targets(fitted, learned, options.members),
-                targets,
+                learned_targets(targets, rows.classes),
                 folds[0],
                 Path(place),
                 epochs=epochs,
@@ -136,7 +137,7 @@ def fit_stacks(
         target_fit.stack_learners(
             folds[0, target_fit.rows],
             classes=classes,
-            logarithmic=rows.logarithmic[index],
+            logarithmic=rows.classes is None and rows.logarithmic[index],
         )
     return Stacks(targets, fitted, folds, epochs, left_out, weight)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
+from molslice.files.tables import Chunk, NumberFormat
 from molslice.files.urls import File
+from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.concentrations import UnitReader, to_p_values
 from molslice.fitting.conditions import ConditionColumns
 from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
@@ -69,11 +71,12 @@ def read_fit_data(
         _check_side_columns(table, names, options)
         check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
         written = options.written
+        texts: dict[str, list[str]] = {name: [] for name in find_word_columns(table, names, options)}
         if kind != "regression":
-            written, meanings = find_classes(table, names, written)
+            written, meanings = find_classes(table, [name for name in names if name not in texts], written)
             findings += meanings
         side = SideColumns(table, names, conditions.names)
-        limits = LimitReader(table, names, side, options)
+        limits = LimitReader(table, names, side, options, texts)
         precision = PrecisionReader(table, names, options)
         units = UnitReader(table, names, side, options)
         needed = [*options.side_columns.values(), *conditions.names, *side.names]
@@ -84,13 +87,17 @@ def read_fit_data(
             conditions.add(chunk)
             for use, name in options.side_columns.items():
                 cells[use] += chunk[name]
+            for name, column_texts in texts.items():
+                column_texts.extend(chunk[name])
             limits.add(chunk, written)
             precision.add(chunk, written)
             units.add(chunk)
             places += [chunk.where(i) for i in range(len(chunk))]
         if not smiles:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
-    values = limits.targets()
+    classes = read_classes(texts, options, path, places.__getitem__)
+    findings += classes.meanings
+    values = limits.targets(classes, path)
     targets, target_kind = values.exact, values.kind
     notices = [
         *side.notices([*limits.used, *units.used]),
@@ -112,6 +119,7 @@ def read_fit_data(
     data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     data.standardize = options.standardize
+    data.classes, data.words = classes.several, classes.words
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.weights, data.noise, precision_findings = precision.values(data.known, target_kind)
     data.findings += precision_findings
@@ -225,6 +233,24 @@ def _check_side_columns(table: MoleculeTable, targets: Sequence[str], options: F
             )
 
 
+def _read_chunk(
+    chunk: Chunk,
+    names: Sequence[str],
+    texts: Mapping[str, list[str]],
+    written: NumberFormat,
+    kind: str | None,
+) -> np.ndarray:
+    """Read the targets of some rows, float64 [rows, T]; NaN for those of `texts`, which gets their cells."""
+    read, columns = tables.labels if kind == "classification" else tables.numbers, []
+    for name in names:
+        if name in texts:
+            texts[name].extend(chunk[name])
+            columns.append(np.full(len(chunk), np.nan))
+        else:
+            columns.append(read(chunk[name], name, chunk.where, written))
+    return np.stack(columns, axis=1)
+
+
 def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the measured columns.
 
@@ -317,14 +343,17 @@ def _check_targets(data: FitData, path: File) -> None:
                 f"{where}: {_rows(len(known), 'training row')} with a value{beside}; a fit needs at least "
                 f"{MIN_ROWS}{' exact values' if limits else ''}{because}"
             )
-        if data.kind == "classification":
+        if data.classes is not None:
+            _check_class_sizes(known, data.classes.names, where, because)
+        elif data.kind == "classification":
             if odd := [value for value in known if value not in (0.0, 1.0)]:
                 raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
             ones = int(known.sum())
             if min(ones, len(known) - ones) < MIN_OF_CLASS:
+                zero, one = data.class_names(index)
                 raise MolsliceError(
-                    f"{where}: {len(known) - ones} training rows of class 0 and {ones} of class 1; a fit "
-                    f"needs at least {MIN_OF_CLASS} of each{because}"
+                    f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
+                    f"a fit needs at least {MIN_OF_CLASS} of each{because}"
                 )
         elif np.ptp(known) <= ROUNDING * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
@@ -333,12 +362,31 @@ def _check_targets(data: FitData, path: File) -> None:
         held = data.targets[data.test, index]
         held = held[np.isfinite(held)]
         if data.kind == "classification" and len(held) and np.ptp(held) == 0:
+            word = data.class_names(index)[int(held[0])]
             data.findings.append(
-                f"{name}: all {len(held)} held-out rows are of class {held[0]:.0f}; no ROC-AUC is defined"
+                f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
+            )
+        if data.classes is not None and len(held) and len(set(held)) < len(data.classes.names):
+            absent = data.classes.names[min({*range(len(data.classes.names))} - {*held.astype(int)})]
+            data.findings.append(
+                f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
+                "are not defined for them"
             )
         missing = len(values) - len(known) - limits
         if missing:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, because: str) -> None:
+    """Check that each of several classes has enough training rows."""
+    counts = np.bincount(known.astype(np.int64), minlength=len(names))
+    rarest = int(counts.argmin())
+    if counts[rarest] < MIN_OF_CLASS:
+        raise MolsliceError(
+            f"{where}: {_rows(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a fit "
+            f"needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves them "
+            "out"
+        )
 
 
 def _check_precision(values: np.ndarray, name: str, path: File) -> None:
@@ -364,14 +412,14 @@ def _is_logarithmic(
     Raises:
         MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
     """
-    if scale == "linear" or (scale is None and data.kind == "classification"):
+    if scale == "linear" or (scale is None and data.kind != "regression"):
         return False
     name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
         if data.bounds is not None and data.kind == "regression":  # an upper limit must be positive too
             values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
         where = f"{path}, column {name!r}"
-        if data.kind == "classification":
+        if data.kind != "regression":
             raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
         if (bad := np.flatnonzero(values <= 0)).size:
             row = int(bad[0])

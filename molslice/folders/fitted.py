@@ -22,6 +22,7 @@ from molslice.files.received import read_arrays
 from molslice.folders.run import write_in_half
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.difficulty import ErrorScale
@@ -65,10 +66,11 @@ class FittedModel:
     """The learners of each target and how they are weighted.
 
     Attributes:
-        targets: The description of the T targets. `mean` and `std` describe what is learned: the
-            common logarithm, if the stack of a target is logarithmic.
-        learners: For each target, the learners by name, except for the networks.
-        stacks: For each target, the weights of its learners.
+        targets: The description of the T targets. `mean` and `std` describe what is learned: the common
+            logarithm, if the stack of a target is logarithmic. Several classes have learners and stacks of
+            each of their P parts (`SeveralClasses`) instead of each target.
+        learners: For each target or part, the learners by name, except for the networks.
+        stacks: For each target or part, the weights of its learners.
         about: The content of `fit.json`.
         scales: For each target, the expected error of a row; None for classes and in older folders.
         conditions: The numbers and categories that the learners take beside the molecule.
@@ -90,6 +92,17 @@ class FittedModel:
     def symmetric(self) -> bool:
         """Whether the order of the molecules of a pair has no meaning."""
         return bool(self.about["options"].get("symmetric", False))
+
+    @property
+    def classes(self) -> SeveralClasses | None:
+        """The classes, if there are more than two."""
+        names = self.targets.classes
+        return SeveralClasses(names, ordered=self.about["ordered"]) if names else None
+
+    @property
+    def class_words(self) -> Mapping[str, Sequence[str]]:
+        """The names of class 0 and class 1, by target, of targets whose classes have names."""
+        return self.about.get("class_words", {})
 
     @property
     def num_networks(self) -> int:
@@ -166,6 +179,8 @@ def describe_model(
     standardize: str = "no",
     conditions: Sequence[Condition] = (),
     partner: str | None = None,
+    classes: SeveralClasses | None = None,
+    words: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Return the part of `fit.json` that `read_fitted` needs.
 
@@ -180,7 +195,12 @@ def describe_model(
         standardize: What standard form molecules get.
         conditions: The numbers and categories that the learners take beside the molecule.
         partner: The column of the second molecule of a pair; None for single molecules.
+        classes: The classes of the only target, if there are more than two.
+        words: The names of class 0 and class 1, by target, of targets whose classes have names.
     """
+    named = {} if classes is None else {"ordered": classes.ordered}
+    if words:
+        named = {"class_words": {name: list(pair) for name, pair in words.items()}}
     return {
         "format": FORMAT,
         "descriptors_version": DESCRIPTORS_VERSION,
@@ -194,6 +214,7 @@ def describe_model(
         **({} if standardize == "no" else {"standardize": standardize}),
         **({"conditions": [one.to_mapping() for one in conditions]} if conditions else {}),
         **({} if partner is None else {"partner": partner}),
+        **named,
     }
 
 
@@ -233,13 +254,16 @@ def read_fitted(folder: Path) -> FittedModel:
         )
     try:
         targets = TargetInfo.from_mapping(record.get("targets"))
+        _check_classes(targets, record)
         stacks = _read_stacks(record, folder)
-        scales = _read_scales(record, len(targets.names))
+        several = SeveralClasses(targets.classes, ordered=bool(record.get("ordered")))
+        expected = len(several.part_names if targets.classes else targets.names)
+        scales = _read_scales(record, expected)
         conditions = _read_conditions(record)
     except MolsliceError as error:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
-    if len(stacks) != len(targets.names):
-        raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {len(targets.names)}")
+    if len(stacks) != expected:
+        raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {expected}")
     if record.get("encoder") is not None and not (folder / ENCODER).is_dir():
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = read_arrays(folder / LEARNER_FILE)
@@ -262,6 +286,28 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"invalid standardize in {folder / FIT}: {model.standardize!r}")
     _check_networks(model, folder)
     return model
+
+
+def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
+    """Check what the folder says about the names of classes.
+
+    Raises:
+        MolsliceError: It is invalid.
+    """
+    several = targets.kind == "multiclass"
+    if targets.kind not in ("regression", "classification", "multiclass"):
+        raise MolsliceError(f"invalid kind {targets.kind!r}")
+    if several != isinstance(record.get("ordered"), bool):
+        raise MolsliceError(
+            f"invalid ordered for targets of kind {targets.kind}: {record.get('ordered')!r:.80}"
+        )
+    words = record.get("class_words", {})
+    sound = isinstance(words, dict) and targets.kind == "classification" or words == {}
+    for name, pair in words.items() if sound else ():
+        sound = sound and name in targets.names and isinstance(pair, list) and len(pair) == 2
+        sound = sound and all(isinstance(word, str) and word for word in pair) and pair[0] != pair[1]
+    if not sound:
+        raise MolsliceError(f"invalid class_words: {words!r:.200}")
 
 
 def _check_folds(model: FittedModel, folder: Path) -> None:

@@ -94,8 +94,24 @@ class SmilesPredictor(ABC):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`."""
-        return prediction_columns(self.target_names, self.target_units)
+        """Column names of a prediction, `<target>_<unit>` and unique; see `prediction_columns`.
+
+        The probability of a class that has a name is in `<target>_<class>`.
+        """
+        suffixes = [item["unit"] or item.get("class", "") for item in self._numbers()]
+        return prediction_columns([item["name"] for item in self._numbers()], suffixes)
+
+    @property
+    def described_columns(self) -> list[dict[str, str]]:
+        """Describe each number of a prediction: `name` of the target, `unit`, `class` if named, `column`."""
+        return [
+            {**item, "column": column} for item, column in zip(self._numbers(), self.columns, strict=True)
+        ]
+
+    def _numbers(self) -> list[dict[str, str]]:
+        """Return `name`, `unit` and, of the probability of a class that has a name, `class`."""
+        targets = zip(self.target_names, self.target_units, strict=True)
+        return [{"name": name, "unit": unit} for name, unit in targets]
 
     def table_columns(
         self, options: PredictionOptions = PLAIN, taken: Iterable[str] = (SMILES, ERROR)
@@ -113,6 +129,7 @@ class SmilesPredictor(ABC):
             spread=has_intervals and self.has_spread(options),
             domain=options.domain is not None,
             taken=list(taken),
+            labels=self.target_names if self.targets.kind == "multiclass" else (),
         )
 
     def has_spread(self, options: PredictionOptions) -> bool:  # noqa: ARG002
@@ -315,7 +332,8 @@ class SmilesPredictor(ABC):
 
         Returns:
             float32 `[n]` for a model with one target, else `[n, T]`, in the order of `smiles`; n is 1 for one
-            molecule. NaN for an unreadable or missing molecule. For a classification, probabilities.
+            molecule. NaN for an unreadable or missing molecule. For a classification, probabilities of class
+            1; for more than two classes, the probability of each, `[n, C]`.
 
         Raises:
             MolsliceError: `smiles` is something else, a condition is missing or unknown, the model was not
@@ -372,11 +390,15 @@ class SmilesPredictor(ABC):
 
     def _no_rows(self, options: PredictionOptions) -> Predictions:
         """Return the predictions of no molecules."""
-        empty = np.empty((0, len(self.target_names)), np.float32)
-        domain = None if options.domain is None else []
+        empty = np.empty((0, len(self.columns)), np.float32)
+        domain, several = None if options.domain is None else [], self.targets.kind == "multiclass"
+        labels: list[str] | None = [] if several else None
         if options.level is None:
-            return Predictions(empty, [], domain=domain)
+            return Predictions(empty, [], domain=domain, labels=labels)
         spread = empty if self.has_spread(options) else None
+        if several:
+            sets = np.empty((0, 1, empty.shape[1]), bool)
+            return Predictions(empty, [], spread, sets=sets, domain=domain, labels=labels)
         if self.targets.kind == "classification":
             sets = np.empty((*empty.shape, 2), bool)
             return Predictions(empty, [], spread, sets=sets, calibrated=empty, domain=domain)

@@ -58,9 +58,10 @@ def evaluate(
 
     Returns:
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
-        each: `name`, `unit`, `count`, and the metric), `parameters`, `parameters_without_embeddings` and
-        `seconds`. For molecules also `refusals`, the failed rows by reason (see `Refusals.report`), and
-        `atoms`, the order of the atoms. A model of `molslice fit` has neither parameters nor atoms.
+        each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
+        `parameters_without_embeddings` and `seconds`. For molecules also `refusals`, the failed rows by
+        reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of `molslice fit` has
+        neither parameters nor atoms.
 
     Raises:
         MolsliceError: A row cannot be read although `strict` is set, the split does not exist or has no
@@ -107,8 +108,15 @@ def evaluate(
         "failed": failed,
         "refusals": refusals.report(),
         "metric": METRIC_NAMES[dataset.kind],
-        "targets": _errors(dataset, labels[readable], predictions.values[readable]),
+        "targets": []
+        if dataset.kind == "multiclass"
+        else _errors(dataset, labels[readable], predictions.values[readable]),
     }
+    if isinstance(predictor, FittedPredictor) and (classes := predictor.classes) is not None:
+        values, truth = predictions.values[readable], labels[readable, 0]
+        measures = {metric: classes.measure(metric, values, truth) for metric in classes.metrics}
+        counted = {"name": dataset.target_names[0], "unit": "", "count": int(np.isfinite(truth).sum())}
+        result |= {"metric": classes.metrics[0], "targets": [{**counted, **measures}]}
     if not isinstance(predictor, FittedPredictor):
         order = predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}"
         result |= {**_parameters(predictor), "atoms": order}

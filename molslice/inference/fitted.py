@@ -28,6 +28,7 @@ from molslice.folders.fitted import (
 )
 from molslice.folders.fitted_rows import out_of_fold_calibration, training_rows
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.network import Predictor
@@ -35,13 +36,14 @@ from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
+from molslice.tasks.several_classes import SeveralClasses, learned_targets
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
 from molslice.uncertainty.probabilities import log_odds
 
-__all__ = ["FittedPredictor", "network_scores"]
+__all__ = ["FittedPredictor", "network_scores", "prediction_row_columns"]
 
 FILES = (FIT, LEARNER_FILE, ROWS, CALIBRATION, CALIBRATION_ARRAYS, DOMAIN, DOMAIN_ARRAYS)  # of a prediction
 
@@ -60,6 +62,21 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
     if targets.kind == "classification":
         return log_odds(values)
     return values * np.array(targets.std) + np.array(targets.mean)
+
+
+def prediction_row_columns(
+    names: Sequence[str], classes: SeveralClasses | None = None, given: Sequence[str] = ()
+) -> list[str]:
+    """Name the columns of the predictions in `rows.csv`.
+
+    Args:
+        names: Names of the targets.
+        classes: The classes of the only target if there are more than two, which have a column each.
+        given: Names of the columns that follow: conditions and the second molecule.
+    """
+    columns = row_columns(names)
+    wanted = columns if classes is None else [f"{names[0]}_{word}" for word in classes.names]
+    return distinct_columns(wanted, taken=[*ROW_COLUMNS, *columns, *given])
 
 
 class FittedPredictor(SmilesPredictor):
@@ -88,7 +105,7 @@ class FittedPredictor(SmilesPredictor):
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
-        self.targets, self.num_members = model.targets, model.num_members
+        self.targets, self.num_members, self.classes = model.targets, model.num_members, model.classes
         self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
         self.conditions, self.partner = model.conditions, model.partner
         if self.partner is not None:
@@ -103,6 +120,7 @@ class FittedPredictor(SmilesPredictor):
             "target_columns": row_columns(self.target_names),
             "units": list(self.target_units),
             "kind": self.targets.kind,
+            **({"classes": [list(words) for words in self.class_names]} if self.class_names else {}),
             "outliers": "keep",  # if the fit has kept some
             **({} if self.partner is None else {"smiles_column": ROW_COLUMNS[0]}),
             "split": {"kind": "column", "column": "split", "valid_fraction": 0},
@@ -135,7 +153,7 @@ class FittedPredictor(SmilesPredictor):
         self, molecules: DescribedMolecules, options: PredictionOptions = PLAIN
     ) -> Predictions:
         """Predict described molecules; see `SmilesPredictor.predict_molecules`."""
-        values = np.full((len(molecules), len(self.target_names)), np.nan, np.float32)
+        values = np.full((len(molecules), len(self.columns)), np.nan, np.float32)
         errors = list(molecules.errors)
         members, difficulty = np.zeros((2, self.num_members, *values.shape))
         good = np.flatnonzero([reason is None for reason in errors])
@@ -149,10 +167,35 @@ class FittedPredictor(SmilesPredictor):
             values[row], errors[row] = np.nan, NOT_FINITE
         by_row = members.transpose(1, 0, 2)
         return add_uncertainty(
-            Predictions(values, errors),
+            Predictions(values, errors, labels=self.labels(values), class_names=self.class_names),
             Members(by_row.std(1), by_row, difficulty.transpose(1, 0, 2)),
             options,
         )
+
+    @property
+    def class_names(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the classes of each target; empty if none has names."""
+        if self.classes is not None:
+            return (self.classes.names,)
+        words = self.model.class_words
+        return tuple(tuple(words.get(name, ("0", "1"))) for name in self.target_names) if words else ()
+
+    def labels(self, probabilities: np.ndarray) -> list[str] | None:
+        """Return the name of the chosen class of each row, "" for NaN; None for at most two classes."""
+        if self.classes is None:
+            return None
+        chosen = self.classes.choose(np.nan_to_num(probabilities))
+        names = np.array(self.classes.names, dtype=object)[chosen]
+        return np.where(np.isnan(probabilities).any(axis=1), "", names).tolist()
+
+    def _numbers(self) -> list[dict[str, str]]:
+        if self.classes is not None:
+            return [{"name": self.target_names[0], "unit": "", "class": word} for word in self.classes.names]
+        words = self.model.class_words
+        return [
+            {**item, **({"class": words[item["name"]][1], "unit": ""} if item["name"] in words else {})}
+            for item in super()._numbers()
+        ]
 
     def find_calibration(self) -> Calibration:
         """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.
@@ -160,6 +203,8 @@ class FittedPredictor(SmilesPredictor):
         The calibration of a folder without one is read from its `rows.csv`.
         """
         calibration = Calibration.read(self.folder, self.targets.kind, self.target_names)
+        if calibration is None and self.class_names:
+            raise MolsliceError(f"{self.folder} is incomplete: {self.folder / CALIBRATION} is missing")
         calibration = calibration or out_of_fold_calibration(self.folder, self.model)
         if calibration.num_folds != self.num_members:
             raise MolsliceError(
@@ -168,7 +213,9 @@ class FittedPredictor(SmilesPredictor):
             )
         if calibration.dropout_passes:
             raise MolsliceError(f"{self.folder} has held-out rows with dropout, but its model has no dropout")
-        for target, stack in zip(calibration.targets, self.model.stacks, strict=True):
+        if self.classes is not None and calibration.targets[0].classes != self.classes.names:
+            raise MolsliceError(f"{self.folder} has held-out rows of other classes than its model")
+        for target, stack in zip(calibration.targets, self.model.stacks, strict=False):
             if target.logarithmic != stack.logarithmic:
                 raise MolsliceError(
                     f"{self.folder} has held-out rows of {target.name!r} on another scale than its model"
@@ -195,7 +242,7 @@ class FittedPredictor(SmilesPredictor):
         Returns:
             The predictions in the units of the targets, and the expected error in the unit of the learners
             (in older folders the standard deviation over the learners; 0 for classes and where it is not
-            needed), float64 [members, n, T] each.
+            needed), float64 [members, n, T] each, or [members, n, C] for more than two classes.
         """
         if molecules.partners is not None and self.model.symmetric:
             molecules = molecules.in_order()
@@ -204,12 +251,13 @@ class FittedPredictor(SmilesPredictor):
         if second is not None:
             others = self._features(second, self._read(second.canonical))
             features = features.joined(others, symmetric=self.model.symmetric)
+        learned = learned_targets(self.targets, self.classes)
         tuned = [
-            network_scores(network.predict_molecules(store).values, self.targets)
+            network_scores(network.predict_molecules(store).values, learned)
             for network in self.networks
             if store is not None
         ]
-        needs_spread = needs_spread and self.targets.kind != "classification"
+        needs_spread = needs_spread and self.targets.kind == "regression"
         columns, difficulty = [], []
         model = self.model
         for index, (learners, stack, scale) in enumerate(
@@ -235,6 +283,9 @@ class FittedPredictor(SmilesPredictor):
             else:
                 size = np.broadcast_to(features.size(), disagreement.shape)
                 difficulty.append(scale.expect({**indicators, DISAGREEMENT: disagreement, SIZE: size}))
+        if self.classes is not None:
+            probabilities = self.classes.combine(np.stack(columns, axis=2))
+            return probabilities, np.zeros_like(probabilities)
         return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
 
     def _features(self, molecules: DescribedMolecules, store: MoleculeStore | None) -> Features:

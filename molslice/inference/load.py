@@ -16,6 +16,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.predictions import Predictions
 from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.tasks.several_classes import learned_targets
 from molslice.types import MolsliceError
 
 __all__ = ["Predictions", "Predictor", "find_model", "find_network", "load_model", "load_network"]
@@ -65,12 +66,13 @@ def _load_folder(
         for run in folders:
             check_inside(run, path)
         encoder, *networks = (Predictor(read_run(run), str(run), target) for run in folders)
+        expected = learned_targets(model.targets, model.classes)
         for network in networks:
             tuned = network.targets
-            if (tuned.names, tuned.kind) != (model.targets.names, model.targets.kind):
+            if (tuned.names, tuned.kind) != (expected.names, expected.kind):
                 raise MolsliceError(
                     f"{network.name} predicts {', '.join(tuned.names)} ({tuned.kind}), but {path} was "
-                    f"fitted to {', '.join(model.targets.names)} ({model.targets.kind})"
+                    f"fitted to {', '.join(expected.names)} ({expected.kind})"
                 )
         return FittedPredictor(model, name, path, encoder, networks)
     if is_ensemble(path):

@@ -60,6 +60,8 @@ def add_uncertainty(predictions: Predictions, members: Members, options: Predict
 def add_intervals(predictions: Predictions, calibration: Calibration, level: float) -> Predictions:
     """Add spread and intervals, or sets and calibrated probabilities, to predictions.
 
+    Probabilities of more than two classes are calibrated already.
+
     Failed rows get NaN and empty sets.
 
     Args:
@@ -69,7 +71,7 @@ def add_intervals(predictions: Predictions, calibration: Calibration, level: flo
     """
     members = predictions.members
     assert members is not None
-    shape = predictions.values.shape
+    shape, several = predictions.values.shape, calibration.kind == "multiclass"
     good = np.flatnonzero([reason is None for reason in predictions.errors])
 
     def fill(values: np.ndarray) -> np.ndarray:
@@ -79,9 +81,11 @@ def add_intervals(predictions: Predictions, calibration: Calibration, level: flo
 
     models = members.models[good].transpose(1, 0, 2)
     spread = None if members.spread is None else fill(members.spread[good])
-    if calibration.kind == "classification":
-        sets = np.zeros((*shape, 2), bool)
+    if several or calibration.kind == "classification":
+        sets = np.zeros((shape[0], 1, shape[1]) if several else (*shape, 2), bool)
         sets[good] = calibration.sets(models, level)
+        if several:
+            return replace(predictions, spread=spread, sets=sets)
         calibrated = fill(calibration.calibrated(predictions.values[good]))
         return replace(predictions, spread=spread, sets=sets, calibrated=calibrated)
     difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)

@@ -20,7 +20,6 @@ __all__ = [
 
 NOT_FINITE = "the prediction for this molecule is not finite"
 IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
-SETS = {(False, False): "", (True, False): "0", (False, True): "1", (True, True): "0 1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +139,22 @@ class Predictions:
     The other fields are None unless they were asked for; see `SmilesPredictor.predict_with_errors`.
 
     Attributes:
-        values: float32 [n, T] in the units of the targets; NaN in failed rows.
+        values: float32 [n, T] in the units of the targets; NaN in failed rows. For a target of C > 2 classes,
+            the probability of each class, float32 [n, C].
         errors: Reason of each failed row; None for the others.
         spread: Standard deviation of the prediction, float32 [n, T] in the units of the targets: over the
             members of an ensemble and over dropout passes, with the variance that the model predicts. None
             for a model without any of these.
         lower: Lower bounds of the intervals of numbers, float32 [n, T] in the units of the targets.
         upper: Upper bounds of the intervals, float32 [n, T] in the units of the targets.
-        sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2].
+        sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2]; whether each
+            of more than two classes is, bool [n, 1, C].
         calibrated: For classes, calibrated probability of class 1, float32 [n, T].
         domain: How each molecule compares with the training molecules; None in failed rows.
         replaced: Number of mixtures that were replaced by their largest molecule; never None.
         members: What the intervals are computed from.
+        labels: The chosen class of each row if there are more than two; "" in failed rows.
+        class_names: For classes that have names, the names for each target; else empty.
     """
 
     values: np.ndarray
@@ -164,6 +167,8 @@ class Predictions:
     domain: list[Domain | None] | None = None
     replaced: int = 0
     members: Members | None = None
+    labels: list[str] | None = None
+    class_names: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
@@ -177,6 +182,8 @@ class Predictions:
                 joined[column.name] = [item for value in values for item in value]
             elif isinstance(values[0], int):
                 joined[column.name] = sum(values)
+            elif isinstance(values[0], tuple):
+                joined[column.name] = values[0]
             else:
                 joined[column.name] = None if values[0] is None else np.concatenate(values)
         return cls(**joined)
@@ -185,19 +192,34 @@ class Predictions:
         """Return the numbers and texts in the order of `uncertainty_columns`."""
         numbers = [self.lower, self.upper, self.calibrated, self.spread]
         columns = [block for block in (self.values, *numbers) if block is not None]
-        texts: list[list[str]] = [[] for _ in self.errors]
+        texts: list[list[str]] = [[label] for label in self.labels] if self.labels is not None else []
+        texts = texts or [[] for _ in self.errors]
         if self.sets is not None:
-            for row, members in enumerate(self.sets):
-                failed = self.errors[row] is not None
-                texts[row] += ["" if failed else SETS[bool(zero), bool(one)] for zero, one in members]
+            for row in range(len(self.errors)):
+                texts[row] += ["" if self.errors[row] is not None else text for text in self.set_texts(row)]
         if self.domain is not None:
             similarity = [np.nan if domain is None else domain.nearest_similarity for domain in self.domain]
             columns.append(np.array(similarity, np.float32)[:, None])
             for row, domain in enumerate(self.domain):
                 texts[row] += _domain_texts(domain)
-        has_texts = self.sets is not None or self.domain is not None
+        has_texts = self.sets is not None or self.domain is not None or self.labels is not None
         values = np.concatenate(columns, axis=1) if len(columns) > 1 else self.values
         return TableRows(values, self.errors, texts if has_texts else (), self.replaced)
+
+    def set_members(self, row: int) -> list[list[int | str]]:
+        """Return the classes in the set of each target of a row: their names, or their numbers."""
+        assert self.sets is not None
+        numbers = range(self.sets.shape[2])
+        names = self.class_names or ((*numbers,),) * self.sets.shape[1]
+        return [
+            [name for name, is_in in zip(of_target, members, strict=True) if is_in]
+            for of_target, members in zip(names, self.sets[row], strict=True)
+        ]
+
+    def set_texts(self, row: int) -> list[str]:
+        """Return the set of each target of a row, such as `0 1` or `low; medium`."""
+        separator = "; " if self.class_names else " "
+        return [separator.join(map(str, members)) for members in self.set_members(row)]
 
 
 def _domain_texts(domain: Domain | None) -> list[str]:
@@ -212,7 +234,13 @@ def text_to_json(text: str | None) -> str | bool | None:
 
 
 def uncertainty_columns(
-    columns: Sequence[str], *, kind: str | None, spread: bool, domain: bool, taken: Sequence[str]
+    columns: Sequence[str],
+    *,
+    kind: str | None,
+    spread: bool,
+    domain: bool,
+    taken: Sequence[str],
+    labels: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Name the columns of `Predictions.table_rows`.
 
@@ -222,6 +250,7 @@ def uncertainty_columns(
         spread: Whether there is a spread.
         domain: Whether there is a domain.
         taken: Names that are used.
+        labels: The column of the chosen class if there are more than two; else empty.
 
     Returns:
         The names of the numbers, of which the first T are `columns` unless they are taken, and of the texts.
@@ -229,9 +258,11 @@ def uncertainty_columns(
     """
     ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind or "", [])
     columns = distinct_columns(columns, taken=taken)
+    labels = distinct_columns(labels, taken=[*taken, *columns])
     numbers = [f"{name}_{end}" for end in [*ends, *["spread"] * spread] for name in columns]
     numbers += [SIMILARITY] * domain
-    texts = [f"{name}_set" for name in columns] if kind == "classification" else []
+    texts = [*labels, *(f"{name}_set" for name in labels if kind is not None)]
+    texts += [f"{name}_set" for name in columns] if kind == "classification" else []
     texts += [IN_DOMAIN, REASON, NEAREST] * domain
     names = distinct_columns([*numbers, *texts], taken=[*taken, *columns])
     return [*columns, *names[: len(numbers)]], names[len(numbers) :]

@@ -66,6 +66,11 @@ def evaluate_uncertainty(
         raise MolsliceError(
             f"uncertainty cannot be evaluated on the split {split!r}: it trained or calibrated the model"
         )
+    if predictor.targets.kind == "multiclass":
+        raise MolsliceError(
+            f"the coverage of sets is measured for two classes; {predictor.name} has "
+            f"{len(predictor.targets.classes)}"
+        )
     check_split(predictor, dataset, split)
     calibration = predictor.find_calibration()
     rows = dataset.labeled_rows(split)

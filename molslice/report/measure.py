@@ -9,11 +9,10 @@ import numpy as np
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
-from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
-from molslice.inference.columns import distinct_columns
+from molslice.folders.fitted import ROWS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
-from molslice.inference.fitted import FittedPredictor
+from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.load import Predictor
 from molslice.types import MoleculeArrays, MolsliceError
 
@@ -112,6 +111,11 @@ def measure(
         raise MolsliceError(
             f"a report is about molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
+    if predictor.targets.kind == "multiclass":
+        raise MolsliceError(
+            f"a report needs numbers or two classes; {predictor.name} has {len(predictor.targets.classes)} "
+            "classes, whose errors are printed by molslice evaluate and on the card of the model"
+        )
     check_targets(predictor, dataset)
     kept = _kept_predictions(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
     splits = []
@@ -146,8 +150,7 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
-    columns = row_columns(predictor.target_names)
-    names = distinct_columns(columns, taken=[*ROW_COLUMNS, *columns, *predictor.condition_names])
+    names = prediction_row_columns(predictor.target_names, given=predictor.condition_names)
     check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)

@@ -9,7 +9,7 @@ import numpy as np
 
 from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
-from molslice.fitting.card import STANDARD_ERROR, result_rows
+from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.report.charts import (
@@ -81,6 +81,8 @@ def errors(measured: Measured) -> Html:
     parts = [table(header, rows), *notes]
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
+        further = further_rows(measured.predictor.model.about)
+        parts += [table(*further, "Other metrics")] if further[1] else []
         parts.append(paragraph(STANDARD_ERROR, soft=True))
     return section(*parts)
 

@@ -74,7 +74,9 @@ class Uncertainty(BaseModel):
     upper: dict[str, float | None] | None = Field(description="upper bound; null if it is infinite")
     spread: dict[str, float | None] | None = Field(description="standard deviation of the prediction")
     calibrated: dict[str, float | None] | None = Field(description="calibrated probability of class 1")
-    set: dict[str, list[int]] | None = Field(description="classes in the prediction set")
+    set: dict[str, list[int | str]] | None = Field(
+        description="classes in the prediction set, named if they have names"
+    )
 
 
 class Neighbor(BaseModel):

@@ -61,16 +61,21 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
-        names = zip(self.plain.target_names, self.plain.target_units, self.plain.columns, strict=True)
         return {
             "name": self.name,
             "kind": self.plain.targets.kind,
-            "targets": [{"name": name, "unit": unit, "column": column} for name, unit, column in names],
+            "targets": [self._named(column) for column in self.plain.described_columns],
             "intervals": self.intervals,
             "domain": self.domain,
             "explanations": self.method is not None,
             "conditions": self.plain.condition_names,
         }
+
+    def _named(self, column: Mapping[str, str]) -> dict[str, str]:
+        """Return name, unit and column of a number; the name has the class of several."""
+        several = self.plain.targets.kind == "multiclass"
+        name = f"{column['name']}: {column['class']}" if several else column["name"]
+        return {"name": name, "unit": column["unit"], "column": column["column"]}
 
 
 def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel]:

@@ -168,7 +168,9 @@ def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place
     }
     sets = None
     if predictions.sets is not None:
-        members = [[label for label in (0, 1) if pair[label]] for pair in predictions.sets[place]]
+        members = predictions.set_members(place)
+        if predictor.targets.kind == "multiclass":  # each class of the target has a column
+            members *= len(predictor.columns)
         sets = dict(zip(predictor.columns, members, strict=True))
     return {**numbers, "set": sets}
 

@@ -20,7 +20,12 @@ METRIC_NAMES = {
 METRIC_LABELS = {
     "mae": "MAE",
     "roc_auc": "ROC-AUC",
+    "pr_auc": "PR-AUC",
     "accuracy": "accuracy",
+    "macro_roc_auc": "macro ROC-AUC",
+    "balanced_accuracy": "balanced accuracy",
+    "log_loss": "log loss",
+    "class_error": "mean error in classes",
     "perplexity": "perplexity",
     "mse": "MSE",
     "measure": "value",
@@ -119,6 +124,31 @@ def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
     _, index, counts = np.unique(prediction, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]  # from 1; tied values share their mean rank
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def average_precision(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Compute the area under the precision-recall curve as the mean precision over the positives.
+
+    The precision of a positive is the share of positives among the rows that are predicted at least as high.
+    Unlike `roc_auc`, it depends on the share of positives, which is the value of random predictions.
+
+    Args:
+        prediction: Scores or probabilities of class 1, float [rows]. NaN counts as the lowest.
+        truth: Classes 0 and 1, float [rows], NaN where missing.
+
+    Returns:
+        The mean from 0 to 1; NaN unless both classes occur.
+
+    Source: Davis and Goadrich 2006, "The Relationship Between Precision-Recall and ROC Curves" (curves are
+    not interpolated linearly, so the mean is not taken by trapezoids).
+    """
+    known = np.isfinite(truth)
+    prediction, positive = prediction[known], truth[known] > 0.5
+    if positive.all() or not positive.any():
+        return float("nan")
+    _, place = np.unique(-np.where(np.isnan(prediction), -np.inf, prediction), return_inverse=True)
+    above, right = np.bincount(place).cumsum(), np.bincount(place, positive).cumsum()
+    return float((right / above)[place[positive]].mean())
 
 
 def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:

@@ -95,7 +95,16 @@ def _test_rows(dataset: Dataset) -> np.ndarray:
 
 
 def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
-    """Describe the targets as the data set states them, or measure them in the training rows."""
+    """Describe the targets as the data set states them, or measure them in the training rows.
+
+    Raises:
+        MolsliceError: The targets of molecules have more than two classes.
+    """
+    if dataset.spec.tokens == "molecules" and dataset.class_names:
+        raise MolsliceError(
+            f"{dataset.source} has {len(dataset.class_names)} classes; networks of molecules learn numbers "
+            "and two classes, and molslice fit learns several"
+        )
     stated = dataset.stated_targets
     if stated is not None:
         return TargetInfo.from_mapping(stated)

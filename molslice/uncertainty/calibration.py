@@ -29,7 +29,7 @@ __all__ = ["ARRAYS", "CALIBRATION", "Calibration", "HeldOut"]
 
 CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
 FORMAT = "molslice-calibration-1"
-KINDS = ("regression", "classification")
+KINDS = ("regression", "classification", "multiclass")
 FEWEST = 9  # held-out rows that can show whether errors follow the difficulty
 FLOORS = (1.0, 0.25)  # shares of the median difficulty
 NARROWER = 0.99  # scaled intervals are used if their typical error is below this share of constant ones
@@ -42,8 +42,9 @@ class HeldOut:
 
     Attributes:
         name: Name of the target.
-        truth: Measured values, or classes 0 and 1, float64 [n].
-        predicted: Predictions by models that have not seen the row, or probabilities of class 1, float64 [n].
+        truth: Measured values, or indices of classes, float64 [n].
+        predicted: Predictions by models that have not seen the row, or probabilities of class 1, float64 [n];
+            the probability of each class, float64 [n, C], if there are more than two.
         folds: The fold whose model predicts the row, int64 [n].
         difficulty: A number that tends to grow with the error, not negative, from the same model, float64
             [n]; None without one.
@@ -51,6 +52,7 @@ class HeldOut:
             None for intervals of equal width.
         line: Slope and intercept that calibrate the log-odds of a class; None for a number.
         logarithmic: Whether errors, their scales and the difficulty belong to the common logarithm.
+        classes: Names of the C classes if there are more than two; else empty.
     """
 
     name: str
@@ -61,6 +63,7 @@ class HeldOut:
     floor: float | None = None
     line: tuple[float, float] | None = None
     logarithmic: bool = False
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of_rows(
@@ -74,6 +77,7 @@ class HeldOut:
         *,
         scale: np.ndarray | None = None,
         logarithmic: bool = False,
+        classes: tuple[str, ...] = (),
     ) -> Self:
         """Describe the rows that have a measured value and a prediction.
 
@@ -81,15 +85,16 @@ class HeldOut:
 
         Args:
             name: Name of the target.
-            kind: `regression` or `classification`.
+            kind: One of `KINDS`.
             truth: Measured values, float [n], NaN where missing.
-            predicted: Predictions, float [n].
+            predicted: Predictions, float [n] or [n, C].
             folds: Fold of each row, int [n].
             difficulty: See the class, float [n].
             scale: The scale of the error, positive, float [n]; then there is no difficulty.
             logarithmic: See the class. Rows whose truth or prediction has no logarithm are left out.
+            classes: See the class.
         """
-        known = np.isfinite(truth) & np.isfinite(predicted)
+        known = np.isfinite(truth) & np.isfinite(predicted).reshape(len(predicted), -1).all(1)
         if difficulty is not None:
             known &= np.isfinite(difficulty)
         if logarithmic:
@@ -100,6 +105,8 @@ class HeldOut:
             line = fit_platt(guess, measured) if len(known_folds) else (1.0, 0.0)
             return cls(name, measured, guess, known_folds, line=line)
         held_out = cls(name, measured, guess, known_folds, logarithmic=logarithmic)
+        if kind == "multiclass":
+            return replace(held_out, classes=classes)
         if scale is not None:
             return replace(held_out, difficulty=np.asarray(scale)[known].astype(np.float64), floor=0.0)
         hard = None if difficulty is None else np.asarray(difficulty)[known].astype(np.float64)
@@ -140,9 +147,9 @@ class HeldOut:
         if kind == "regression":
             check_rows(len(self.truth), level, f"target {self.name!r}")
             return
-        for label in (0, 1):
+        for label, name in enumerate(self.classes or ("0", "1")):
             count = int((self.truth == label).sum())
-            check_rows(count, level, f"class {label} of target {self.name!r}")
+            check_rows(count, level, f"class {name} of target {self.name!r}")
 
 
 def _choose_floor(errors: np.ndarray, difficulty: np.ndarray) -> float | None:
@@ -175,7 +182,7 @@ class Calibration:
     """Held-out rows of a model with T targets and K models, one for each fold.
 
     Attributes:
-        kind: `regression` or `classification`.
+        kind: One of `KINDS`.
         num_folds: K; 1 if all held-out rows are predicted by the model itself.
         source: What the held-out rows are, for the reader.
         targets: The held-out rows of each target.
@@ -241,23 +248,25 @@ class Calibration:
         """Find the classes that each of m new rows may have.
 
         Args:
-            probabilities: Probability of class 1 by the model of each fold, float [K, m, T].
+            probabilities: Probability of class 1 by the model of each fold, float [K, m, T]; of each of C
+                classes, float [K, m, C], if there are more than two.
             level: The probability that a set holds the true class.
 
         Returns:
-            Whether the set has class 0 and class 1, bool [m, T, 2].
+            Whether the set has class 0 and class 1, bool [m, T, 2], or each class, bool [m, 1, C].
 
         Raises:
             MolsliceError: A class has too few held-out rows.
         """
         sets = [
             class_sets(
-                probabilities[:, :, index],
+                probabilities if self.kind == "multiclass" else probabilities[:, :, index],
                 target.predicted,
                 target.truth,
                 target.folds,
                 level,
                 f"target {target.name!r}",
+                target.classes,
             )
             for index, target in enumerate(self.targets)
         ]
@@ -305,6 +314,7 @@ class Calibration:
                     "floor": target.floor,
                     "line": target.line,
                     "logarithmic": target.logarithmic,
+                    **({"classes": list(target.classes)} if target.classes else {}),
                 }
                 for target in self.targets
             ],
@@ -354,11 +364,15 @@ class Calibration:
             parts = {field: arrays.get(f"{index}/{field}") for field in FIELDS}
             floor = None if entry["floor"] is None else float(entry["floor"])
             line = None if entry["line"] is None else (float(entry["line"][0]), float(entry["line"][1]))
-            _check_parts(parts, entry["rows"], folds, floor, line)
+            classes = tuple(map(str, entry.get("classes", ())))
+            if (kind == "multiclass") != (len(classes) > 2) or (classes and len(header["targets"]) > 1):
+                raise ValueError(f"classes {classes} of kind {kind}")
+            _check_parts(parts, entry["rows"], folds, floor, line, len(classes))
             logarithmic = entry.get("logarithmic", False)
             if not isinstance(logarithmic, bool):
                 raise ValueError(f"logarithmic {logarithmic!r}")
-            target = HeldOut(str(entry["name"]), **parts, floor=floor, line=line, logarithmic=logarithmic)  # type: ignore[arg-type]
+            fields = {**parts, "floor": floor, "line": line, "logarithmic": logarithmic, "classes": classes}
+            target = HeldOut(str(entry["name"]), **fields)  # type: ignore[arg-type]
             if logarithmic and min(target.truth.min(initial=1.0), target.predicted.min(initial=1.0)) <= 0:
                 raise ValueError("a value of a logarithmic target is not positive")
             targets.append(target)
@@ -373,15 +387,21 @@ def _check_parts(
     folds: int,
     floor: float | None,
     line: tuple[float, float] | None,
+    classes: int,
 ) -> None:
     for field, values in parts.items():
         if values is None and field != "difficulty":
             raise ValueError(f"{field} is missing")
         kind = np.int64 if field == "folds" else np.float64
-        if values is not None and (values.shape != (rows,) or values.dtype != kind):
+        shape = (rows, classes) if field == "predicted" and classes else (rows,)
+        if values is not None and (values.shape != shape or values.dtype != kind):
             raise ValueError(f"{field} has shape {values.shape} and type {values.dtype} for {rows} rows")
         if values is not None and not np.isfinite(values).all():
             raise ValueError(f"{field} has values that are not finite")
+    truth = parts["truth"]
+    assert truth is not None
+    if classes and not np.isin(truth, np.arange(classes)).all():
+        raise ValueError(f"a class is not one of {classes}")
     numbers, hard = parts["folds"], parts["difficulty"]
     assert numbers is not None
     if len(numbers) and (numbers.min() < 0 or numbers.max() >= folds):

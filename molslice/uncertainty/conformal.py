@@ -9,6 +9,7 @@ Predictors" (sets for each class).
 """
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -126,34 +127,42 @@ def class_sets(
     folds: np.ndarray,
     level: float,
     what: str = "",
+    names: Sequence[str] = (),
 ) -> np.ndarray:
-    """Find the classes of two that each of m new rows may have.
+    """Find the classes that each of m new rows may have.
 
     Each class has its own held-out rows, so that the sets cover each of the classes with the stated
-    probability, also a rare one. A set may hold both classes, or none if the row is unlike both.
+    probability, also a rare one. A set may hold several classes, or none if the row is unlike all of them.
 
     Args:
-        probabilities: Probability of class 1 of each row by the model of each of K folds, float [K, m].
-        held_out: Probability of class 1 of the n held-out rows, float [n].
-        labels: Class of the held-out rows, 0 or 1, [n].
+        probabilities: Probability of class 1 of each row by the model of each of K folds, float [K, m]; of
+            each of C classes, float [K, m, C], if there are more than two.
+        held_out: The same probabilities of the n held-out rows, float [n] or [n, C].
+        labels: Class of the held-out rows, from 0, [n].
         folds: Fold of each held-out row, int [n].
         level: The probability that a set holds the true class.
         what: What the held-out rows are of, for messages.
+        names: Names of the classes, for messages; by default their numbers.
 
     Returns:
-        Whether the set has class 0 and class 1, bool [m, 2].
+        Whether the set has each class, bool [m, 2] or [m, C].
 
     Raises:
         MolsliceError: There are too few held-out rows of a class.
     """
-    sets = np.zeros((np.shape(probabilities)[1], 2), bool)
-    for label in (0, 1):
+    probabilities = np.asarray(probabilities, np.float64)
+    # the lower the probability of the class, the stranger the row
+    strange, known = (
+        (-probabilities, -held_out)
+        if held_out.ndim == 2
+        else (np.stack([probabilities, -probabilities], axis=-1), np.stack([held_out, -held_out], axis=-1))
+    )
+    sets = np.zeros(strange.shape[1:], bool)
+    for label in range(sets.shape[1]):
         of_class = labels == label
         count = int(of_class.sum())
-        check_rows(count, level, f"class {label}{what and f' of {what}'}")
-        # the lower the probability of the class, the stranger the row
-        scores = held_out[of_class] if label == 0 else -held_out[of_class]
-        new = np.asarray(probabilities, np.float64) * (1.0 if label == 0 else -1.0)
+        check_rows(count, level, f"class {names[label] if names else label}{what and f' of {what}'}")
+        scores, new = known[of_class, label], strange[:, :, label]
         at_least = np.zeros(new.shape[1], np.int64)
         for fold in range(len(new)):
             of_fold = np.sort(scores[folds[of_class] == fold])

@@ -6,7 +6,7 @@ import pytest
 from molslice.data.target_values import check_outliers, find_kind, find_outliers
 from molslice.types import MolsliceError
 
-ONLY_TWO = "of classes, only two can be learned, written as 0 and 1"
+ONLY_TWO = "classes are 0 and 1; more of them need molslice fit --kind multiclass"
 ALONE = "but is learned as numbers, like the others; learn it alone for classes"
 RNG = np.random.default_rng(0)
 

@@ -315,8 +315,12 @@ def test_data_that_cannot_be_used_are_refused_in_words(X, y, message):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (["a"] * ROWS, "The type of the target is one class"),
-        (["a", "b", "c"] * 8, "The type of the target is multiclass"),
+        (["a"] * ROWS, "two classes are needed, got one class"),
+        (
+            [["a", "b"], ["b", "c"], ["a", "d"]] * 8,
+            "each of several columns needs two classes, got 3 classes",
+        ),
+        (["a", "b", *["c", "d"] * 11], "trained without the class '0' of 'y'"),
         (SIZE + 0.5, "Unknown label type: continuous"),
         (None, "requires y to be passed"),
     ],
@@ -393,3 +397,28 @@ def test_groups_are_in_one_fold(kind):
 def test_without_groups_nothing_is_said_about_them(regressor):
     assert "groups" not in regressor.about_["options"]
     assert not any(text.startswith("groups:") for text in regressor.about_["findings"])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_three_classes_have_a_probability_each(ordered, tmp_path):
+    thirds = np.array([30, 10, 20])[np.argsort(np.argsort(SIZE)) // 8]
+    model = MolsliceClassifier(**FAST, ordered=ordered, class_weight="balanced").fit(SMILES, thirds)
+    assert model.classes_.tolist() == [10, 20, 30]
+    probable = model.predict_proba([*SMILES, "C("])
+    assert probable.shape == (ROWS + 1, 3)
+    np.testing.assert_allclose(probable[:-1].sum(1), 1.0, atol=1e-6)
+    chosen = model.predict(SMILES)
+    place = (probable[:-1].cumsum(1) < 0.5).sum(1) if ordered else probable[:-1].argmax(1)
+    np.testing.assert_array_equal(chosen, model.classes_[place])
+    assert model.score(SMILES, thirds) > 0.5
+    assert np.isnan(model.predict(["C(", "CCO"])).tolist() == [True, False]
+    assert model.predict_set(SMILES, 0.7).shape == (ROWS, 3)
+    assert model.about_["options"]["class_weight"] == "balanced"
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(SMILES), probable[:-1].astype("f4"))
+
+
+def test_a_class_without_a_readable_molecule_is_refused():
+    smiles, y = [*SMILES, *[None] * 6], [*(np.arange(ROWS) % 3), *[3] * 6]
+    with pytest.raises(MolsliceError, match="4 classes, but only 3 have a molecule that can be read"):
+        MolsliceClassifier(**FAST).fit(smiles, y)

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from molslice.fitting.errors import Measured, cross_validation_factor, measure_errors
+from molslice.tasks.several_classes import SeveralClasses
 
 
 def draw_numbers(draw, count):
@@ -106,3 +108,43 @@ def test_deviations_from_the_true_error_are_as_large_as_stated():
         stated.append((parts[1].value - true_error) / error)
     assert np.std(plain) > 1.2
     assert 0.75 < np.std(stated) < 1.1
+
+
+def test_the_influences_of_a_mean_precision_are_its_derivatives():
+    draw = np.random.default_rng(0)
+    truth = (draw.random(50) < 0.3).astype(float)
+    predicted = np.round(truth + draw.normal(size=50), 1)  # with ties
+    value, step = average_precision_score(truth, predicted), 1e-6
+    influences = []
+    for row in range(50):
+        weights = np.ones(50)
+        weights[row] += step
+        influences.append((average_precision_score(truth, predicted, sample_weight=weights) - value) / step)
+    measured = Measured.of("classification", predicted, truth, np.arange(50), "pr_auc")
+    assert measured.value == pytest.approx(value)
+    expected = np.sqrt(50 / 49 * (np.array(influences) ** 2).sum())
+    assert measured.standard_error == pytest.approx(expected, rel=1e-4)
+
+
+def draw_probabilities(draw, count):
+    truth = draw.choice(3, count, p=[0.5, 0.3, 0.2])
+    odds = 1.2 * np.eye(3)[truth] + draw.normal(size=(count, 3))
+    return np.exp(odds) / np.exp(odds).sum(1, keepdims=True), truth.astype(float)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_standard_errors_of_several_classes_are_the_deviations_over_samples(ordered):
+    draw, classes = np.random.default_rng(0), SeveralClasses(("a", "b", "c"), ordered=ordered)
+    samples = [draw_probabilities(draw, 200) for _ in range(300)]
+    for metric in classes.metrics:
+        measured = [Measured.of_classes(classes, metric, *sample, np.arange(200)) for sample in samples]
+        deviation = np.std([one.value for one in measured])
+        assert np.mean([one.standard_error for one in measured]) == pytest.approx(deviation, rel=0.12), metric
+
+
+def test_a_missing_class_leaves_a_mean_over_the_classes_undefined():
+    probabilities, truth = np.full((4, 3), 1 / 3), np.array([0.0, 1.0, 0.0, np.nan])
+    classes = SeveralClasses(("a", "b", "c"))
+    missing = Measured.of_classes(classes, "macro_roc_auc", probabilities, truth, np.arange(4))
+    assert np.isnan([missing.value, missing.standard_error]).all()
+    assert Measured.of_classes(classes, "accuracy", probabilities, truth, np.arange(4)).rows == 3

@@ -12,6 +12,7 @@ from molslice.learners import LEARNERS, Features, Labels
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.kernels import (
+    JITTER,
     fit_weights,
     min_max_kernel,
     negative_evidence,
@@ -561,3 +562,28 @@ def test_a_fitted_forest_takes_less_than_ten_bytes_for_a_node():
     learner: Any = LEARNERS.find("extra_trees").fit(features, Labels(values), folds, classes=False, seed=0)[0]
     stored = sum(array.nbytes for array in learner.arrays().values())
     assert stored < 10 * len(learner.trees.value)
+
+
+@pytest.mark.parametrize("name", LEARNERS.names())
+def test_rows_of_class_1_that_count_more_raise_its_scores(name):
+    features = draw_features(80)
+    values = draw_values(features, True)
+    folds = np.arange(80) % 2
+    learner = LEARNERS.find(name)
+    fitted = {
+        weight: learner.fit(
+            features, Labels(values, weights=np.where(values > 0.5, weight, 1.0)), folds, classes=True, seed=0
+        )[1]
+        for weight in (1.0, 2.0, 20.0)
+    }
+    unweighted = learner.fit(features, Labels(values), folds, classes=True, seed=0)[1]
+    np.testing.assert_allclose(fitted[1.0], unweighted, atol=1e-9)
+    assert unweighted.mean() < fitted[2.0].mean() < fitted[20.0].mean()
+
+
+def test_a_row_that_counts_twice_has_half_of_the_noise():
+    draw = np.random.default_rng(0)
+    covariance, values = np.cov(draw.normal(size=(6, 20))), draw.normal(size=6)
+    noise = np.linspace(0.1, 0.6, 6)
+    expected = np.linalg.solve(covariance + np.diag(noise + JITTER), values)
+    np.testing.assert_allclose(solve(covariance.copy(), noise, values), expected, rtol=1e-9)

@@ -28,7 +28,14 @@ def fitted(tmp_path_factory):
         fit(
             folder / "measured.csv", target, folder / target, members=2, encoder=None, refit=False, quiet=True
         )
-    return {target: str(folder / target) for target in ("size", "big")}
+    places = "".join(
+        f"{text},{('short', 'middle', 'long')[(len(text) > 30) + (len(text) > 40)]}\n"
+        for text in embedded_smiles(60)
+    )
+    (folder / "classes.csv").write_text("smiles,length\n" + places)
+    options = {"members": 2, "encoder": None, "refit": False, "quiet": True}
+    fit(folder / "classes.csv", "length", folder / "length", **options)
+    return {target: str(folder / target) for target in ("size", "big", "length")}
 
 
 @pytest.fixture
@@ -44,6 +51,7 @@ def test_models_tell_whether_they_have_intervals(client):
     assert {model["name"]: model["intervals"] for model in client.get("/models").json()} == {
         "size": True,
         "big": True,
+        "length": True,
         "first": False,
     }
 
@@ -71,6 +79,20 @@ def test_sets_are_those_of_the_model(client, fitted):
         assert found["set"]["big"] == [label for label in (0, 1) if wanted.sets[place, 0, label]]
         assert found["calibrated"]["big"] == pytest.approx(wanted.calibrated[place, 0])
         assert found["lower"] is None
+
+
+def test_several_classes_have_a_column_each_and_one_set(client, fitted):
+    request = {"smiles": SMILES, "model": "length", "interval": 0.7}
+    answer = client.post("/predict", json=request).json()
+    columns = ["length_long", "length_middle", "length_short"]
+    assert [target["column"] for target in answer["targets"]] == columns
+    assert answer["targets"][0]["name"] == "length: long"
+    wanted = load_model(fitted["length"]).predict_with_errors(SMILES, interval=0.7)
+    found = answer["predictions"][0]
+    assert [found["values"][column] for column in columns] == pytest.approx(wanted.values[0].tolist())
+    assert found["uncertainty"]["set"] == dict.fromkeys(columns, wanted.set_members(0)[0])
+    assert found["uncertainty"]["calibrated"] is None
+    assert answer["predictions"][1]["values"] is None
 
 
 def test_nothing_is_added_unless_it_is_asked_for(client):
@@ -142,7 +164,7 @@ def test_a_model_without_training_molecules_refuses_to_compare(client):
 
 def test_what_cannot_be_explained_says_so(client):
     explained = {model["name"]: model["explanations"] for model in client.get("/models").json()}
-    assert explained == {"size": False, "big": False, "first": True}
+    assert explained == {"size": False, "big": False, "length": False, "first": True}
     answer = client.post("/explain", json={"smiles": "C", "model": "size"})
     assert answer.status_code == 422
     assert "molslice fit" in answer.json()["detail"]

@@ -160,3 +160,30 @@ def test_sets_cover_the_rare_class_as_often_as_the_frequent_one():
     for label, count in ((0, 180), (1, 20)):
         expected = quantile_rank(count, 0.8) / (count + 1)
         assert abs(np.mean(covered[label]) - expected) < 4 * np.std(covered[label]) / 20
+
+
+def test_sets_of_two_classes_with_a_probability_each_are_sets_of_class_1():
+    generator = np.random.default_rng(0)
+    labels, folds = generator.integers(0, 2, 80), np.arange(80) % 4
+    held_out, new = generator.random(80), generator.random((4, 30))
+    both = np.stack([1.0 - held_out, held_out], axis=1), np.stack([1.0 - new, new], axis=2)
+    expected = class_sets(new, held_out, labels, folds, 0.8)
+    np.testing.assert_array_equal(class_sets(both[1], both[0], labels, folds, 0.8), expected)
+
+
+def test_sets_cover_each_of_several_classes():
+    generator = np.random.default_rng(0)
+
+    def draw(count):
+        labels = generator.choice(3, count, p=[0.7, 0.2, 0.1])
+        odds = 1.5 * np.eye(3)[labels] + generator.normal(size=(count, 3))
+        return np.exp(odds) / np.exp(odds).sum(1, keepdims=True), labels
+
+    held_out, labels = draw(8_000)
+    new, truth = draw(8_000)
+    sets = class_sets(new[None], held_out, labels, np.zeros(8_000, int), 0.9, "y", ("a", "b", "c"))
+    for label in range(3):
+        of_class = truth == label
+        assert sets[of_class, label].mean() == pytest.approx(0.9, abs=0.035)
+    with pytest.raises(MolsliceError, match="99 calibration rows of class b of y, there are"):
+        class_sets(new[None], held_out[:300], labels[:300], np.zeros(300, int), 0.99, "y", ("a", "b", "c"))

@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from molslice.data import splits
-from molslice.data.base import Kind
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
@@ -26,6 +25,7 @@ from molslice.files.tables import (
     numbers,
     place_of,
 )
+from molslice.files.tables.classes import class_key, class_numbers
 from molslice.files.urls import File, as_file
 from molslice.types import MolsliceError
 
@@ -47,7 +47,9 @@ class Csv(MoleculeDataset):
         target_columns: Name or names of the columns of targets.
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true). By default
-            `classification` if all targets are 0 and 1.
+            `classification` if all targets are 0 and 1. `multiclass` for one target of several `classes`; it
+            is for models of `molslice fit` only.
+        classes: Names of the classes of each target, in the order of their numbers, if the cells are names.
         decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
         missing_values: Values of targets that stand for a missing value, such as -999 or `n.d.`.
         outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
@@ -81,7 +83,8 @@ class Csv(MoleculeDataset):
         smiles_column: str | None = None,
         delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
-        kind: Kind | None = None,
+        kind: Literal["regression", "classification", "multiclass"] | None = None,
+        classes: Sequence[Sequence[str]] | None = None,
         decimal: str | None = None,
         missing_values: float | str | Sequence[float | str] = (),
         outliers: str = "refuse",
@@ -99,7 +102,9 @@ class Csv(MoleculeDataset):
         self.notices: list[str] = []
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
-        self._given_kind = checked_kind(kind)
+        self._classes = _checked_classes(classes, kind, self.target_names)
+        self._given_kind = kind if kind == "multiclass" else checked_kind(kind)
+        self.class_names = self._classes[0] if kind == "multiclass" else ()
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
         warn_of_repeated(self.files)
@@ -110,7 +115,10 @@ class Csv(MoleculeDataset):
         )
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         advice = "--data.missing_values {}", "--data.outliers keep"
-        self.notices += check_outliers(targets, self.target_names, self.source, self.where, outliers, advice)
+        if kind != "multiclass":
+            self.notices += check_outliers(
+                targets, self.target_names, self.source, self.where, outliers, advice
+            )
         known, names = self._given_kind, self.target_names
         self.kind, doubts = (known, []) if known else find_kind(targets, names)
         self.notices += doubts
@@ -167,7 +175,7 @@ class Csv(MoleculeDataset):
                 smiles_column = self.smiles_column = table.smiles_column
                 targets = [name for name in self.target_names if name in columns]
                 check_decimal_mark(table, targets, self._format.decimal)
-                if self._given_kind != "regression":
+                if self._given_kind != "regression" and not self._classes:
                     self._format, meanings = find_classes(table, targets, self._format)
                     self.notices += [text for text in meanings if text not in self.notices]
                 side = SideColumns(table, targets)
@@ -192,7 +200,7 @@ class Csv(MoleculeDataset):
                 raise MolsliceError(
                     f"{chunk.path}: the column {self.smiles_column!r} cannot be both the SMILES and a target"
                 )
-            columns = [numbers(chunk[name], name, chunk.where, self._format) for name in self.target_names]
+            columns = [self._numbers(chunk, index, name) for index, name in enumerate(self.target_names)]
             targets.append(np.stack(columns, axis=1))
             smiles += chunk[self.smiles_column]
             words += chunk[split_column] if split_column is not None else []
@@ -207,6 +215,12 @@ class Csv(MoleculeDataset):
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
         values = _as_float32(values, self.target_names, self.source)
         return smiles, values, words, sizes
+
+    def _numbers(self, chunk: Chunk, index: int, name: str) -> np.ndarray:
+        """Convert the cells of a target to numbers, or to indices of its classes."""
+        if not self._classes:
+            return numbers(chunk[name], name, chunk.where, self._format)
+        return class_numbers(chunk[name], name, chunk.where, self._classes[index], self._format)
 
     def _with_valid(self, named: splits.Splits, choice: SplitChoice) -> splits.Splits:
         """Draw valid rows from the training rows if a column names none, and these are enough."""
@@ -246,6 +260,8 @@ class Csv(MoleculeDataset):
             identity |= {"formats": formats, "delimiter": self._delimiter}
         if (self._format.decimal, self._format.missing) != (None, ()):
             identity |= {"decimal": self._format.decimal, "missing": list(self._format.missing)}
+        if self._classes:
+            identity |= {"classes": [list(words) for words in self._classes]}
         source = prepare.Source(
             self.source, chunks, len(smiles), self.target_names, self.target_units, identity
         )
@@ -299,6 +315,29 @@ def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise MolsliceError(f"target_columns must differ from each other: {columns}")
     return columns
+
+
+def _checked_classes(
+    classes: Sequence[Sequence[str]] | None, kind: str | None, columns: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the classes of each target; empty if the cells are numbers.
+
+    Raises:
+        MolsliceError: They do not fit the kind or the targets.
+    """
+    listed = () if classes is None else tuple(tuple(map(str, words)) for words in classes)
+    sizes = {len({class_key(word) for word in words}) for words in listed}
+    several = kind == "multiclass"
+    repeated = any(len({*map(class_key, words)}) < len(words) for words in listed)
+    if several and (len(listed) != 1 or len(columns) != 1 or min(sizes) < 3):
+        raise MolsliceError(
+            f"kind multiclass needs one target, and three or more names of classes, got {classes}"
+        )
+    if classes is not None and (repeated or len(listed) != len(columns) or (not several and sizes != {2})):
+        raise MolsliceError(
+            f"classes must be two different names for each of {len(columns)} targets, got {classes}"
+        )
+    return listed
 
 
 def checked_units(units: str | Sequence[str | None] | None, columns: tuple[str, ...]) -> tuple[str, ...]:

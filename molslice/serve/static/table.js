@@ -7,9 +7,11 @@ import { interval, rounded, withUnit } from "./numbers.js";
 export function predictionTable(answer, row, card, level) {
   const uncertainty = row.uncertainty ?? {};
   const percent = `${Math.round(level * 100)}%`;
-  const columns = [[card.kind === "classification" ? "Probability of class 1" : "Prediction", value]];
+  const titles = { classification: "Probability of class 1", multiclass: "Probability" };
+  const columns = [[titles[card.kind] ?? "Prediction", value]];
   if (uncertainty.lower) columns.push([`${percent} interval`, bounds]);
-  if (uncertainty.set) columns.push(["Calibrated probability", calibrated], [`${percent} set`, members]);
+  if (uncertainty.calibrated) columns.push(["Calibrated probability", calibrated]);
+  if (uncertainty.set) columns.push([`${percent} set`, members]);
   if (uncertainty.spread) columns.push(["Spread", spread]);
   const rows = answer.targets.map((target) => element("tr", {}, [
     element("th", { scope: "row", text: target.name }),
@@ -17,17 +19,17 @@ export function predictionTable(answer, row, card, level) {
       element("td", { className: place ? "" : "number", "data-title": title, text: text(target) }) // title: narrow screens
     )),
   ]));
-  const titles = ["Property", ...columns.map(([title]) => title)];
+  const headings = ["Property", ...columns.map(([title]) => title)];
 
   function value({ column, unit }) { return withUnit(row.values[column], unit); }
   function bounds({ column, unit }) { return interval(uncertainty.lower[column], uncertainty.upper[column], unit); }
   function calibrated({ column }) { return rounded(uncertainty.calibrated[column]); }
-  function members({ column }) { return uncertainty.set[column].join(" or ") || "neither"; }
+  function members({ column }) { return uncertainty.set[column].join(" or ") || "no class"; }
   function spread({ column, unit }) { return withUnit(uncertainty.spread[column], unit); }
 
   return element("table", {}, [
     element("caption", { text: `${answer.model}: ${row.smiles}` }),
-    element("thead", {}, [element("tr", {}, titles.map((title) => element("th", { scope: "col", text: title })))]),
+    element("thead", {}, [element("tr", {}, headings.map((title) => element("th", { scope: "col", text: title })))]),
     element("tbody", {}, rows),
   ]);
 }

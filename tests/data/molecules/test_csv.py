@@ -8,6 +8,7 @@ import pytest
 
 from molslice.data import DATASETS, build_dataset
 from molslice.data.molecules.csv import Csv, checked_units
+from molslice.training.plan import _describe_targets
 from molslice.types import MolsliceError
 from tests.real_data import shared
 
@@ -479,3 +480,43 @@ def test_values_far_outside_are_refused_until_the_user_decides(tmp_path):
     np.testing.assert_array_equal(again.targets, kept.targets)  # another store in the cache
     with pytest.raises(MolsliceError, match="missing values must be a list of numbers and texts, got 3j"):
         Csv(path=path, target_columns="a", missing_values=3j)
+
+
+def test_named_classes_are_numbered_in_their_order(tmp_path):
+    cells = ["high", "low", "", "LOW", "medium", *["low"] * 5]
+    file = write(tmp_path / "a.csv", {"smiles": SMILES, "y": cells, "z": ["b", "a"] * 5})
+    classes = [["low", "medium", "high"]]
+    dataset = Csv(path=file, target_columns="y", kind="multiclass", classes=classes)
+    assert (dataset.kind, dataset.class_names) == ("multiclass", ("low", "medium", "high"))
+    np.testing.assert_array_equal(dataset.store.targets[:5, 0], [2, 0, np.nan, 0, 1])
+    other = Csv(path=file, target_columns="y", kind="multiclass", classes=[["high", "medium", "low"]])
+    assert other.store.targets[0, 0] == 0  # not the prepared store of the other order
+    pair = Csv(path=file, target_columns="z", classes=[["a", "b"]])
+    assert pair.kind == "classification"
+    np.testing.assert_array_equal(pair.store.targets[:2, 0], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "multiclass"}, "kind multiclass needs one target, and three or more names"),
+        ({"kind": "multiclass", "classes": [["a", "b"]]}, "three or more names of classes"),
+        ({"classes": [["a", "b", "c"]]}, "classes must be two different names for each of 1 targets"),
+        ({"classes": [["a", "A"]]}, "classes must be two different names"),
+        ({"classes": []}, "classes must be two different names"),
+        ({"classes": [["a", "b"]]}, r"row 1 \(line 2\), column 'y': 'c' is not a class; choices: a, b"),
+    ],
+)
+def test_wrong_names_of_classes_are_refused(options, message, tmp_path):
+    file = write(tmp_path / "a.csv", {"smiles": SMILES, "y": ["c"] * 10})
+    with pytest.raises(MolsliceError, match=message):
+        Csv(path=file, target_columns="y", **options)
+
+
+def test_networks_of_molecules_do_not_learn_several_classes(tmp_path):
+    file = write(tmp_path / "a.csv", {"smiles": SMILES, "y": [*"abcabcabca"]})
+    dataset = Csv(path=file, target_columns="y", kind="multiclass", classes=[["a", "b", "c"]])
+    with pytest.raises(
+        MolsliceError, match="has 3 classes; networks of molecules learn numbers and two classes"
+    ):
+        _describe_targets(dataset, np.arange(5))

@@ -1,0 +1,249 @@
+"""The classes of targets whose cells are words, or that the user names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from molslice.data.molecules.tables import MoleculeTable
+from molslice.files.tables.cells import CLASS_WORDS, TRUTH
+from molslice.files.tables.classes import (
+    KNOWN_CLASSES,
+    class_key,
+    class_numbers,
+    count_classes,
+    has_words,
+    known_numbers,
+)
+from molslice.files.urls import File
+from molslice.fitting.data import FitOptions
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.targets import Kind
+from molslice.types import MolsliceError
+
+__all__ = ["MAX_CLASSES", "ReadClasses", "find_word_columns", "listed_words", "read_classes"]
+
+MAX_CLASSES = 20
+SHOWN = 5  # of more classes in a message
+FIRST_ROWS, MORE_ROWS = 50, 10_000  # the second if the first have no value
+NEGATIONS = ("non-", "non", "not ", "no ", "in", "un")  # before the other word: `nonblocker`, `insoluble`
+
+
+@dataclass(slots=True)
+class ReadClasses:
+    """The targets that are read as words.
+
+    Attributes:
+        values: Index of the class of each row, NaN where missing, float64 [n], by target.
+        words: The names of class 0 and class 1 by target, unless all of them are `KNOWN_CLASSES`.
+        several: The classes of the only target, if it has more than two.
+        meanings: What the words mean, one sentence each.
+    """
+
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    several: SeveralClasses | None = None
+    meanings: list[str] = field(default_factory=list)
+
+    def fill(self, targets: np.ndarray, names: Sequence[str]) -> None:
+        """Write the indices of the classes into the columns of `targets` [n, T]."""
+        for name, values in self.values.items():
+            targets[:, names.index(name)] = values
+
+    def kind(self, targets: np.ndarray, names: Sequence[str], path: File) -> Kind | None:
+        """Return the kind of all targets if some are read as words; else None.
+
+        Raises:
+            MolsliceError: Another target has numbers that are no classes.
+        """
+        if self.several is not None:
+            return "multiclass"
+        if not self.values:
+            return None
+        for name, values in zip(names, targets.T, strict=True):
+            if np.isin(values[np.isfinite(values)], (0.0, 1.0)).all():
+                continue
+            raise MolsliceError(
+                f"{path}: the column {next(iter(self.values))!r} has classes, but {name!r} has numbers; fit "
+                "them one by one"
+            )
+        return "classification"
+
+
+def listed_words(option: str, words: str | Sequence[str]) -> tuple[str, ...]:
+    """Return words of a list, or of a text with commas, without blanks around them.
+
+    Raises:
+        MolsliceError: They are neither, or a word is empty.
+    """
+    listed = words.split(",") if isinstance(words, str) else words
+    if not isinstance(listed, Sequence) or not all(isinstance(word, str) and word.strip() for word in listed):
+        raise MolsliceError(f"{option} must be names of classes, got {words!r}")
+    return tuple(word.strip() for word in listed)
+
+
+def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOptions) -> list[str]:
+    """Find the targets that are read as words, by the first rows of a table or by the options.
+
+    `true` and `false` are numbers, also beside other numbers.
+
+    Raises:
+        MolsliceError: The options contradict each other.
+    """
+    _check_options(names, options)
+    if options.kind == "regression":
+        return []
+    if options.kind == "multiclass" or options.order:
+        return list(names)
+    places = [table.find(name) for name in names]
+
+    def cells(size: int) -> dict[str, list[str]]:
+        rows = table.peek(size)
+        return {name: [row[place] for row in rows] for name, place in zip(names, places, strict=True)}
+
+    first = cells(FIRST_ROWS)
+    if any(not count_classes(texts, options.written) for texts in first.values()):
+        first = cells(MORE_ROWS)
+    return [
+        name
+        for name, texts in first.items()
+        if has_words(texts, options.written)
+        and (options.positive or not TRUTH.keys() >= {*map(class_key, count_classes(texts, options.written))})
+    ]
+
+
+def _check_options(names: Sequence[str], options: FitOptions) -> None:
+    kind, order = options.kind, options.order
+    if (order or kind == "multiclass") and len(names) > 1:
+        raise MolsliceError(f"several classes are learned of one target at a time, got {', '.join(names)}")
+    if order and kind not in (None, "multiclass"):
+        raise MolsliceError(f"an order needs the kind multiclass, got {kind}")
+    if order and options.positive:
+        raise MolsliceError("positive names class 1 of two classes, and does not go with an order")
+    if options.positive and kind not in (None, "classification"):
+        raise MolsliceError(f"positive needs the kind classification, got {kind}")
+    if order and not 3 <= len({class_key(word) for word in order}) == len(order) <= MAX_CLASSES:
+        raise MolsliceError(
+            f"an order must name 3 to {MAX_CLASSES} different classes, got {', '.join(order)}; for two "
+            "classes, name class 1 with positive"
+        )
+
+
+def read_classes(
+    texts: Mapping[str, Sequence[str]], options: FitOptions, path: File, where: Callable[[int], str]
+) -> ReadClasses:
+    """Find the classes of columns, and read their cells.
+
+    Args:
+        texts: The cells of the n rows of each target that is read as words.
+        options: How to read the table.
+        path: The table, for messages.
+        where: Describes a row by its index, for messages.
+
+    Raises:
+        MolsliceError: A column has too few or too many classes, a cell is not one of them, or a word of
+            `positive` is not a class.
+    """
+    result, unused = ReadClasses(), {class_key(word): word for word in options.positive}
+    for name, cells in texts.items():
+        counts = count_classes(cells, options.written)
+        known = {word: KNOWN_CLASSES.get(class_key(word)) for word in counts}
+        chosen = [word for word in counts if class_key(word) in unused]
+        if not chosen and not options.order and options.kind != "multiclass" and None not in known.values():
+            result.values[name] = known_numbers(cells, options.written)
+            if named := sorted({class_key(word) for word in counts} & CLASS_WORDS.keys()):
+                result.meanings.append(
+                    f"{name}: " + ", ".join(f"{word} is {CLASS_WORDS[word]:.0f}" for word in named)
+                )
+            continue
+        classes = _choose_classes(name, counts, chosen, options, f"{path}, column {name!r}")
+        if len(classes) > 2:
+            if len(texts) > 1:
+                raise MolsliceError(
+                    f"{path}, column {name!r}: {len(classes)} classes ({', '.join(classes)}) are learned "
+                    "of one target at a time"
+                )
+            result.several = SeveralClasses(classes, ordered=bool(options.order))
+        else:
+            result.words[name] = classes
+            unused.pop(class_key(classes[-1]), None)
+        result.values[name] = class_numbers(cells, name, where, classes, options.written)
+        result.meanings.append(_describe(name, classes, counts, ordered=bool(options.order)))
+    if unused:
+        listed = ", ".join(word for pair in result.words.values() for word in pair)
+        raise MolsliceError(
+            f"{path}: no target has the two classes of which {next(iter(unused.values()))!r} is one"
+            + (f"; classes: {listed}" if listed else "")
+        )
+    return result
+
+
+def _choose_classes(
+    name: str, counts: Mapping[str, int], chosen: Sequence[str], options: FitOptions, where: str
+) -> tuple[str, ...]:
+    """Return the names of the classes of a target in their order.
+
+    Raises:
+        MolsliceError: There are too few or too many.
+    """
+    if options.order:
+        return tuple(options.order)
+    shown = SHOWN if len(counts) > MAX_CLASSES else MAX_CLASSES
+    listed = ", ".join(sorted(counts, key=str.lower)[:shown])
+    if len(counts) == 2 and options.kind != "multiclass":
+        return _order_two(counts, chosen)
+    if len(counts) == 2:
+        raise MolsliceError(f"{where} has two classes: {listed}; leave out the kind multiclass")
+    if len(counts) < 2:
+        raise MolsliceError(f"{where} has {listed or 'no value'} in every row; a fit needs two classes")
+    if len(counts) > MAX_CLASSES:
+        raise MolsliceError(
+            f"{where} has {len(counts)} different classes, such as {listed}; a fit takes at most "
+            f"{MAX_CLASSES}"
+        )
+    if options.kind == "classification":
+        raise MolsliceError(
+            f"{where} has {len(counts)} classes: {listed}; classification takes two, and multiclass several"
+        )
+    if chosen:
+        raise MolsliceError(
+            f"{where} has {len(counts)} classes: {listed}; positive is for two, but got {name} {chosen[0]!r}"
+        )
+    try:
+        return tuple(sorted(counts, key=float))
+    except ValueError:
+        return tuple(sorted(counts, key=str.lower))
+
+
+def _order_two(counts: Mapping[str, int], chosen: Sequence[str]) -> tuple[str, str]:
+    """Return the words of class 0 and class 1.
+
+    Class 1 is the chosen word; else a known one such as `active`, the word without a negation, `+` beside
+    `-`, or the last one in alphabetical order.
+    """
+    zero, one = sorted(counts, key=str.lower)
+    known = {word: KNOWN_CLASSES.get(class_key(word)) for word in counts}
+    if chosen:
+        exchanged = chosen[0] == zero
+    elif set(known.values()) != {None}:
+        exchanged = known[zero] == 1.0 or known[one] == 0.0
+    elif set(zero) | set(one) <= {"+", "-"}:
+        exchanged = "+" in zero and "-" in one
+    else:
+        exchanged = any(one.lower() == f"{negation}{zero.lower()}" for negation in NEGATIONS)
+    return (one, zero) if exchanged else (zero, one)
+
+
+def _describe(name: str, classes: Sequence[str], counts: Mapping[str, int], *, ordered: bool) -> str:
+    by_key = {class_key(word): count for word, count in counts.items()}
+    if len(classes) == 2:
+        return (
+            f"{name}: class 1 is {classes[1]!r} and class 0 is {classes[0]!r}; --positive {classes[0]!r} "
+            "exchanges them"
+        )
+    separator = " < " if ordered else ", "
+    listed = separator.join(f"{word} ({by_key.get(class_key(word), 0):,} rows)" for word in classes)
+    hint = (
+        "" if ordered else "; --order NAME,NAME,... if they have an order, --missing-value to leave one out"
+    )
+    return f"{name}: {len(classes)} {'ordered ' * ordered}classes: {listed}{hint}"
