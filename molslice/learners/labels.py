@@ -88,7 +88,7 @@ class Labels:
         """Return weight / (spread^2 + noise^2) of each row, float64 [n]; None if the rows count alike.
 
         Args:
-            spread: Standard deviation of the errors of a model without those of the measurements.
+            spread: Standard deviation of the errors of a model, without the errors of the measurements.
 
         Source: Aitken 1936, "On Least Squares and Linear Combination of Observations" (inverse variances).
         """
