@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from molslice.learners import LEARNERS, Features
+from molslice.learners import LEARNERS, Features, Labels
 from molslice.learners.standard import standardize
 
 
@@ -32,8 +32,10 @@ def test_a_learner_does_not_depend_on_the_unit(name, few_trees):
     values = counts[:, :8].sum(1) + draw.integers(0, 3, 120).astype(float)
     folds, learner = np.arange(120) % 3, LEARNERS.find(name)
     for factor, offset in ((1e6, 0.0), (1e-9, 0.0), (0.3, 5.0)):
-        expected, unseen = learner.fit(features, values, folds, classes=False, seed=0)
-        other, other_unseen = learner.fit(features, values * factor + offset, folds, classes=False, seed=0)
+        expected, unseen = learner.fit(features, Labels(values), folds, classes=False, seed=0)
+        other, other_unseen = learner.fit(
+            features, Labels(values * factor + offset), folds, classes=False, seed=0
+        )
         np.testing.assert_allclose((other_unseen - offset) / factor, unseen, rtol=1e-9)
         np.testing.assert_allclose(
             (other.predict(features) - offset) / factor, expected.predict(features), rtol=1e-9
