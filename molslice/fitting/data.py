@@ -316,8 +316,8 @@ class FitData:
     def labels(self, index: int) -> Labels:
         """Return what learners are fitted to, for all rows of a target.
 
-        A lower limit that has no logarithm is infinite. The standard error of a logarithm is the standard
-        error of the value, divided by the value and ln 10 (the delta method).
+        A lower limit that has no logarithm is infinite. The standard error of a logarithm is the error of the
+        value, divided by the value and ln 10 (the delta method).
         """
         values, bounds, noise = self.learned[:, index], None, None
         if self.bounds is not None:
