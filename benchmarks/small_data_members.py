@@ -112,7 +112,7 @@ def run_catboost(work: Work) -> Predictions:
 
 
 def _catboost(known: np.ndarray, values: np.ndarray, test: np.ndarray, work: Work) -> np.ndarray:
-    from catboost import CatBoostClassifier, CatBoostRegressor
+    from catboost import CatBoostClassifier, CatBoostRegressor  # pyright: ignore[reportMissingImports]
 
     options: dict[str, Any] = {"random_seed": work.seed, "thread_count": work.threads, "verbose": False}
     options |= {"allow_writing_files": False}
