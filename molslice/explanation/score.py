@@ -179,7 +179,10 @@ def _score_of_fitted(predictor: FittedPredictor, column: int, part: str | None) 
         "of the whole molecule, which are not defined for a molecule with masked atoms"
     )
     if not networks:
-        raise MolsliceError(f"{reason}, and it has no fine-tuned networks; explain a run of molslice train")
+        raise MolsliceError(
+            f"{reason}, and it has no fine-tuned networks; fit with --quality best, or explain a run of "
+            "molslice train"
+        )
     if part is None:
         raise MolsliceError(
             f"{reason}; the part {NETWORKS} (--part {NETWORKS}) explains its fine-tuned networks alone, "

@@ -361,7 +361,9 @@ def test_of_a_mixture_the_predicted_molecule_is_explained(tmp_path):
 def test_a_fitted_model_without_networks_is_refused(tmp_path):
     predictor = fitted(tmp_path, GAP, networks=0)
     for part in (None, "networks"):
-        with pytest.raises(MolsliceError, match="it has no fine-tuned networks; explain a run of molslice"):
+        with pytest.raises(
+            MolsliceError, match="it has no fine-tuned networks; fit with --quality best, or explain a run"
+        ):
             Explainer(predictor, part=part)
 
 
