@@ -10,6 +10,7 @@ from collections import Counter
 from rdkit import Chem
 
 from molslice.chem.smiles import (
+    INCHI,
     MAX_PARSED_ATOMS,
     ChemError,
     drop_atom_maps,
@@ -43,7 +44,7 @@ def choose_fragment(smiles: str, choice: str) -> str:
     Raises:
         ChemError: The SMILES is a mixture and `choice` is `refuse`.
     """
-    if choice == "keep" or "." not in smiles:
+    if choice == "keep" or not ("." in smiles or INCHI in smiles):
         return smiles
     try:
         with quiet_rdkit():

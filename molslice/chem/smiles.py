@@ -23,6 +23,7 @@ MAX_PARSED_ATOMS = 4 * HARD_MAX_ATOMS  # including hydrogens written as atoms
 MAX_RINGS = 129  # the rings of a fullerene of 256 atoms; RDKit's time for rings grows steeply
 MAX_CHARGE = 127  # RDKit stores a charge in one signed byte
 MAX_ISOTOPE = 65_535  # RDKit stores an isotope in two bytes
+INCHI, MAX_INCHI_CHARACTERS = "InChI=", 10_000
 BLANKS = " \t\r\n"
 
 _BODY = re.compile(r"[!-~]*")  # the printable ASCII characters
@@ -39,7 +40,8 @@ def parse_smiles(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_written:
     """Parse one SMILES. RDKit's log is silenced.
 
     Args:
-        smiles: A SMILES. Blanks around it and a CXSMILES block (`CC |^1:0|`) after it are allowed.
+        smiles: A SMILES. Blanks around it and a CXSMILES block (`CC |^1:0|`) after it are allowed. An InChI
+            is converted to a SMILES.
         max_atoms: Maximum number of atoms without implicit hydrogens.
         as_written: Whether isotopes, and hydrogens that RDKit keeps as atoms, stay as they are, as in OGB;
             otherwise see `molslice.chem.hydrogens`.
@@ -60,7 +62,7 @@ def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_writt
     Raises:
         ChemError: As in `parse_smiles`.
     """
-    text = _checked(smiles, max_atoms)
+    text = _checked(_without_inchi(smiles), max_atoms)
     joins = not as_written and LABELED.search(text)
     mol = parse_joined(text) if joins else Chem.MolFromSmiles(text)
     if mol is None:
@@ -70,6 +72,24 @@ def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_writt
     if mol.GetNumAtoms() > max_atoms:
         raise ChemError(f"{mol.GetNumAtoms()} atoms, more than max_atoms={max_atoms}")
     return mol
+
+
+def _without_inchi(smiles: object) -> object:
+    """Convert an InChI to a SMILES; anything else stays as it is.
+
+    Raises:
+        ChemError: The InChI is too long, or RDKit cannot read it.
+    """
+    if not isinstance(smiles, str) or not (text := smiles.strip(BLANKS)).startswith(INCHI):
+        return smiles
+    if len(text) > MAX_INCHI_CHARACTERS:
+        raise ChemError(f"InChI of {len(text)} characters, more than {MAX_INCHI_CHARACTERS}")
+    if not _BODY.fullmatch(text):
+        raise ChemError("invalid character in the InChI")
+    mol = Chem.MolFromInchi(text)
+    if mol is None:
+        raise ChemError("not a valid InChI, or RDKit cannot sanitize its molecule")
+    return Chem.MolToSmiles(mol)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from rdkit.Chem import Descriptors
 from molslice.chem import check_choices
 from molslice.chem.fragments import choose_fragment
 from molslice.chem.smiles import ChemError
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 
@@ -80,3 +81,12 @@ def test_an_unknown_choice_is_refused():
         check_choices(fragment="larges")
     with pytest.raises(MolsliceError, match="unknown wildcards 'kep'; did you mean 'keep'"):
         check_choices(wildcards="kep")
+
+
+def test_an_inchi_of_two_molecules_is_a_mixture():
+    dimer, ethanol = "InChI=1S/2C2H4O2/c2*1-2(3)4/h2*1H3,(H,3,4)", "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3"
+    assert choose_fragment(dimer, "largest") == "CC(=O)O"
+    assert choose_fragment(ethanol, "largest") == ethanol
+    with pytest.raises(ChemError, match="mixture of 2 molecules"):
+        choose_fragment(dimer, "refuse")
+    assert choose_fragments([dimer, ethanol], "largest") == (["CC(=O)O", ethanol], 1)

@@ -118,3 +118,29 @@ def test_a_cxsmiles_block_counts():
 def test_the_largest_charge_and_isotope_are_read():
     assert [atom.GetFormalCharge() for atom in parse_smiles("[Fe+127].[Fe-127]").GetAtoms()] == [127, -127]
     assert parse_smiles("[65535Fe]", as_written=True).GetAtomWithIdx(0).GetIsotope() == 65_535
+
+
+INCHI = {
+    "CCO": "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3",
+    "C[C@H](N)C(=O)O": "InChI=1S/C3H7NO2/c1-2(4)3(5)6/h2H,4H2,1H3,(H,5,6)/t2-/m0/s1",
+    "CC(=O)[O-].[Na+]": "InChI=1S/C2H4O2.Na/c1-2(3)4;/h1H3,(H,3,4);/q;+1/p-1",
+    "CO": "InChI=1S/CH4O/c1-2/h2H,1H3/i1D3",  # its deuterium joins the carbon
+}
+
+
+@pytest.mark.parametrize("smiles", INCHI)
+def test_an_inchi_is_its_molecule(smiles):
+    read = Chem.MolToSmiles(parse_smiles(f" {INCHI[smiles]}\n"))
+    assert read == Chem.MolToSmiles(parse_smiles(smiles))
+
+
+@pytest.mark.parametrize("text", ["InChI=", "InChI=1S/nothing", "InChI=1S/CH4O/c1-2/h2H,1H3 name"])
+def test_an_invalid_inchi_has_a_reason(text):
+    with pytest.raises(ChemError, match="InChI"):
+        parse_smiles(text)
+
+
+def test_a_long_inchi_is_refused_before_rdkit_reads_it(monkeypatch):
+    monkeypatch.setattr("molslice.chem.smiles.Chem.MolFromInchi", None)  # a call fails
+    with pytest.raises(ChemError, match="InChI of 20,?007 characters, more than 10,?000"):
+        parse_smiles("InChI=1" + "C" * 20_000)

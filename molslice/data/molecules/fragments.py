@@ -38,7 +38,7 @@ def choose_fragments(
     if standardize == "no":
         rows = list(smiles)
         for place, text in enumerate(rows if choice != "keep" else ()):
-            if not isinstance(text, str) or "." not in text:
+            if not isinstance(text, str) or not ("." in text or "InChI=" in text):
                 continue
             from molslice.chem.fragments import choose_fragment  # needs rdkit
             from molslice.chem.smiles import ChemError

@@ -15,11 +15,11 @@ SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 VAGUE_SHARE = 0.5  # the same in a column of a vague name
 NOTATIONS = {
-    "InChI": re.compile(r"(InChI|AuxInfo)="),
+    "AuxInfo": re.compile(r"AuxInfo="),
     "InChIKey": re.compile(r"(InChIKey=)?[A-Z]{14}-[A-Z]{10}-[A-Z]$"),
 }
 CONVERSIONS = {
-    "InChI": "Convert it, for instance with RDKit: Chem.MolToSmiles(Chem.MolFromInchi(text))",
+    "AuxInfo": "It belongs to an InChI: take the column of the InChI",
     "InChIKey": "It does not contain the molecule: look up the SMILES in the source of the table",
 }
 
@@ -47,6 +47,8 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         for place, name in enumerate(table.names)
         if trimmed(name) and table.names.count(name) == 1 and _are_smiles([cells[place] for cells in rows])
     ]
+    # SMILES are preferred to InChI
+    likely = [name for name in likely if not _are_inchi(name, table, rows)] or likely
     if vague is not None and not likely:
         return vague  # its rows are refused one by one
     headless = next((name for name in likely or table.names if _is_smiles(name)), None)
@@ -94,6 +96,10 @@ def _find_name(table: Table, known: Sequence[str]) -> str | None:
         if len(set(matches)) == 1:
             table.find(wanted)  # refuses the repeated name
     return None
+
+
+def _are_inchi(name: str, table: Table, rows: Sequence[Sequence[str]]) -> bool:
+    return any(trimmed(cells[table.find(name)]).startswith("InChI=") for cells in rows)
 
 
 def _are_smiles(cells: Sequence[str], share: float = PROBED_SHARE) -> bool:

@@ -188,12 +188,13 @@ def test_a_decimal_point_beside_decimal_commas_is_refused(tmp_path, cell):
 
 
 INCHI = "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3"
+AUX = "AuxInfo=1/0/N:1,2,3/rA:3nCCO/rB:s1;s2;/rC:;;;"
 KEY = "LFQSCWFLJHTTHZ-UHFFFAOYSA-N"
 
 
 @pytest.mark.parametrize(
     ("cell", "notation", "advice"),
-    [(f'"{INCHI}"', "InChI", "Chem.MolFromInchi"), (KEY, "InChIKey", "look up the SMILES")],
+    [(f'"{AUX}"', "AuxInfo", "take the column of the InChI"), (KEY, "InChIKey", "look up the SMILES")],
 )
 def test_other_notations_of_molecules_are_named(tmp_path, cell, notation, advice):
     path = write(tmp_path / "a.csv", {"id": [cell] * 4, "y": ["1", "2", "3", "4"]})
@@ -207,4 +208,14 @@ def test_other_notations_of_molecules_are_named(tmp_path, cell, notation, advice
     path = write(tmp_path / "c.csv", {"smiles": [cell, "CCO"], "y": ["1", "2"]})
     assert list(read(path).errors) == [0]  # only this row
     path = write(tmp_path / "d.csv", {"inchi": [cell] * 2, "drug": ["CCO", "CC"], "y": ["1", "2"]})
+    assert read(path).smiles_column == "drug"
+
+
+def test_a_column_of_inchi_is_found_unless_there_are_smiles(tmp_path):
+    cells = [f'"{INCHI}"', '"InChI=1S/CH4O/c1-2/h2H,1H3"']
+    path = write(tmp_path / "a.csv", {"id": ["7", "8"], "inchi": cells, "y": ["1", "2"]})
+    table = read(path)
+    assert table.smiles_column == "inchi"
+    assert not list(table.errors)
+    path = write(tmp_path / "b.csv", {"inchi": cells, "drug": ["CCO", "CO"], "y": ["1", "2"]})
     assert read(path).smiles_column == "drug"
