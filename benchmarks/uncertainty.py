@@ -79,7 +79,8 @@ def fit_set(data: Path, models: Path, name: str, split: str, seed: int) -> None:
             )
     fit_learners.BASELINES.clear()  # they are no part of the model
     folder = model_folder(models, name, split, seed)
-    fit(source, target, folder, units=unit, split=split, seed=seed, encoder=None, workers=0, quiet=True)
+    options = {"units": unit, "split": split, "seed": seed, "encoder": None, "refit": False}
+    fit(source, target, folder, **options, workers=0, quiet=True)
 
 
 def measure_fit(folder: Path) -> dict[str, Any]:

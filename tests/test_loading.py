@@ -65,9 +65,12 @@ def test_nothing_is_unpickled(name, tmp_path, no_pickles):
     model = load_model(folder if folder.is_dir() else name)
     data = getattr(model, "data", None)
     if data is None or data.tokens == "molecules":
-        assert model.predict_with_errors(SMILES).errors == [None, None]
+        given = {"temperature": 300.0, "species": "rat", "solvent": "O"}
+        conditions = {condition: given[condition] for condition in getattr(model, "condition_names", ())}
+        assert model.predict_with_errors(SMILES, conditions=conditions).errors == [None, None]
     if (SAVED / name / "calibration.json").is_file():
-        model.predict_with_errors(SMILES, interval=0.5, domain=(SAVED / name / "domain.json").is_file())
+        has_domain = (SAVED / name / "domain.json").is_file()
+        model.predict_with_errors(SMILES, conditions=conditions, interval=0.5, domain=has_domain)
 
 
 def test_files_that_differ_in_case_are_others(tmp_path):

@@ -1,5 +1,6 @@
 """The classes of targets whose cells are words, or that the user names."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ __all__ = ["MAX_CLASSES", "ReadClasses", "find_word_columns", "listed_words", "r
 MAX_CLASSES = 20
 SHOWN = 5  # of more classes in a message
 FIRST_ROWS, MORE_ROWS = 50, 10_000  # the second if the first have no value
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
 NEGATIONS = ("non-", "non", "not ", "no ", "in", "un")  # before the other word: `nonblocker`, `insoluble`
 
 
@@ -156,6 +158,8 @@ def read_classes(
                     f"{name}: " + ", ".join(f"{word} is {CLASS_WORDS[word]:.0f}" for word in named)
                 )
             continue
+        if not options.order and options.kind != "multiclass":
+            _refuse_numbers(name, cells, counts, where)
         classes = _choose_classes(name, counts, chosen, options, f"{path}, column {name!r}")
         if len(classes) > 2:
             if len(texts) > 1:
@@ -176,6 +180,23 @@ def read_classes(
             + (f"; classes: {listed}" if listed else "")
         )
     return result
+
+
+def _refuse_numbers(
+    name: str, cells: Sequence[str], counts: Mapping[str, int], where: Callable[[int], str]
+) -> None:
+    """Refuse a number among words, which is a value in another column or a limit rather than a class.
+
+    Raises:
+        MolsliceError: There is one; the message names its row.
+    """
+    numbers = {word for word in counts if _NUMBER.fullmatch(class_key(word)) and class_key(word) not in TRUTH}
+    if numbers and len(numbers) < len(counts):
+        row = next(place for place, cell in enumerate(cells) if cell.strip() in numbers)
+        raise MolsliceError(
+            f"{where(row)}, column {name!r}: {cells[row].strip()!r} is neither 0 nor 1, but a number among "
+            "words; with --kind multiclass it is a class"
+        )
 
 
 def _choose_classes(

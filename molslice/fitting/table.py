@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers, is_log_normal
 from molslice.files import tables
-from molslice.files.tables import Chunk, NumberFormat
 from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.concentrations import UnitReader, to_p_values
@@ -231,24 +230,6 @@ def _check_side_columns(table: MoleculeTable, targets: Sequence[str], options: F
             raise MolsliceError(
                 f"{name_of(table.paths)}: the column {name!r} cannot be both {other} and the {use}"
             )
-
-
-def _read_chunk(
-    chunk: Chunk,
-    names: Sequence[str],
-    texts: Mapping[str, list[str]],
-    written: NumberFormat,
-    kind: str | None,
-) -> np.ndarray:
-    """Read the targets of some rows, float64 [rows, T]; NaN for those of `texts`, which gets their cells."""
-    read, columns = tables.labels if kind == "classification" else tables.numbers, []
-    for name in names:
-        if name in texts:
-            texts[name].extend(chunk[name])
-            columns.append(np.full(len(chunk), np.nan))
-        else:
-            columns.append(read(chunk[name], name, chunk.where, written))
-    return np.stack(columns, axis=1)
 
 
 def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ def test_a_fit_reads_a_workbook(write):
     assert data.targets[:, 0].tolist() == list(range(1, 41))
     assert data.test.sum() == 5
     assert any("on or after 2009-03-04 (column 'date')" in text for text in data.findings)
-    rows[30][1] = ">100"
+    rows[30][1] = "100 or so"
     path = write(("Data", [["smiles", "y", "date"], *rows[:20], [], *rows[20:]]))
-    with pytest.raises(MolsliceError, match=r"t.xlsx, row 33, column 'y': '>100' is not a number"):
+    with pytest.raises(MolsliceError, match=r"t.xlsx, row 33, column 'y': '100 or so' is not a number"):
         read_fit_data(path, ("y",), options, workers=0)

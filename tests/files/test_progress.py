@@ -185,5 +185,5 @@ def test_a_command_writes_lines_to_standard_error_only(quiet, tmp_path, capsys, 
     out, err = capsys.readouterr()
     assert json.loads(out)["results"]
     phases = {line.split(": ")[1] for line in err.splitlines() if " passed" in line}
-    assert phases == (set() if quiet else {"descriptors", "learners"})
+    assert phases == (set() if quiet else {"descriptors", "learners (measuring)", "learners"})
     assert not quiet or err == ""

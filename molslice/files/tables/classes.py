@@ -53,7 +53,7 @@ def class_numbers(
         column: Name of their column, for messages.
         where: Describes the row of a cell by its index, for messages.
         classes: Names of the classes.
-        how: Which cells are missing values, beside those of `is_missing`.
+        how: Which cells are missing values, beside the texts of `is_missing`.
 
     Returns:
         Index of the class of each cell, NaN where missing, float64 [len(texts)].
