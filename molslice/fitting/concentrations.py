@@ -104,7 +104,7 @@ class UnitReader:
             cells = np.array(self._cells[column]) if column else np.array([])
             known = data.known[:, index]
             counts = Counter(cells[known & (cells != "")].tolist()) if column else Counter[str]()
-            if not counts or data.kind == "classification":
+            if not counts or data.kind != "regression":
                 continue
             goal = options.units[index] if options.units and options.units[index] else ""
             goal = goal or counts.most_common(1)[0][0]

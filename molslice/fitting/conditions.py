@@ -184,8 +184,9 @@ def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:
         both = np.stack([column, target])[:, ~data.test]
         both = both[:, np.isfinite(both).all(0)]
         different = [len(np.unique(values)) for values in both]
-        if data.kind == "classification":
-            same = different == [2, 2] and np.unique(both, axis=1).shape[1] == 2
+        if data.kind != "regression":
+            pairs = np.unique(both, axis=1).shape[1]  # each class has its own word
+            same = different == [pairs, pairs] and pairs >= 2
         else:
             same = (
                 min(different) >= COMPARED_VALUES

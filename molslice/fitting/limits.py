@@ -69,10 +69,10 @@ class LimitReader:
     ) -> None:
         self._names, self._options, self._words = names, options, words
         self._given = options.relations is not None
-        found = side.relations if options.limits != "exact" and options.kind != "classification" else []
+        found = side.relations if options.limits != "exact" and options.kind in (None, "regression") else []
         self.columns: list[str | None] = [None] * len(names)
         if options.relations is not None:
-            self.columns = list(options.relations)
+            self.columns = [column or None for column in options.relations]  # "" for no column
         elif len(names) == len(found) == 1:
             self.columns = [*found]
         for column in filter(None, options.relations or ()):

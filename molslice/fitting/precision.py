@@ -80,7 +80,7 @@ class PrecisionReader:
             weights, finding = _filled(read[self._weight], np.asarray(known.any(1)), self._weight)
             findings.append(f"weights: column {self._weight!r}{finding}")
         if any(self._errors):
-            if kind == "classification":
+            if kind != "regression":
                 raise MolsliceError("the targets are classes, which have no standard errors")
             noise = np.zeros(known.shape)
             for index, (name, column) in enumerate(zip(self._names, self._errors, strict=True)):

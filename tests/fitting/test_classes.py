@@ -367,3 +367,21 @@ def test_balanced_weights_change_the_model_and_keep_the_probabilities_calibrated
     plain, balanced = (load_model(tmp_path / name).predict(smiles) for name in ("plain", "balanced"))
     assert np.abs(plain - balanced).max() > 1e-4
     assert balanced.mean() == pytest.approx(plain.mean(), abs=0.05)
+
+
+def test_units_and_relations_beside_classes_are_not_used(table, tmp_path):
+    rows = pd.read_csv(table)
+    rows["unit"], rows["relation"] = [["nM", "uM"][row % 2] for row in range(len(rows))], ">"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    about = fit_table(tmp_path / "t.csv", "three", tmp_path / "model", order=THREE)
+    assert [*about["targets"]["units"]] == [""]
+    assert set(about["results"][0]["classes"]) == set(THREE)
+    assert not any("converted" in text or "limits" in text for text in about["findings"])
+
+
+def test_a_condition_that_is_the_class_in_other_words_is_refused(table, tmp_path):
+    rows = pd.read_csv(table)
+    rows["word"] = rows["three"].map(dict(zip(THREE, "xyz", strict=True)))
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(MolsliceError, match="the condition tells the target 'three' of every training row"):
+        fit_table(tmp_path / "t.csv", "three", tmp_path / "model", order=THREE, conditions="word")

@@ -378,3 +378,9 @@ def test_the_command_line(relations, tmp_path, capsys):
     assert options["relations"] == ["Standard Relation"]
     with (tmp_path / "model" / ROWS).open() as stream:
         assert "cut_limit" not in stream.readline()
+
+
+def test_an_empty_name_of_a_relation_means_no_column(relations, tmp_path):
+    about = fitted(relations, "cut", tmp_path / "model", relation="", members=2, quality="fast")
+    assert not any("limits" in text for text in about["findings"])
+    assert any("which are not used" in text for text in about["notices"])
