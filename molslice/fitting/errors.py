@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from molslice.tasks.metrics import METRIC_NAMES, average_precision, mean_absolute_error, roc_auc
+from molslice.tasks.metrics import (
+    METRIC_NAMES,
+    average_precision,
+    fold_error,
+    fold_orders,
+    mean_absolute_error,
+    roc_auc,
+)
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind
 
@@ -39,7 +46,7 @@ class Measured:
             truth: The measured values, float64 [n], NaN where missing.
             groups: Number of the compound or scaffold of each row, int [n]. Rows of a group are drawn
                 together.
-            metric: `mae`, `roc_auc` or `pr_auc`; by default the announced one of the kind.
+            metric: `mae`, `fold_error`, `roc_auc` or `pr_auc`; by default the announced one of the kind.
 
         Source: the variance of a mean of clusters; DeLong, DeLong and Clarke-Pearson 1988, "Comparing the
         areas under two or more correlated receiver operating characteristic curves", with clusters as in
@@ -124,6 +131,13 @@ def _mean_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> 
     return (np.abs(predicted - truth) - value) / len(truth)
 
 
+def _fold_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> np.ndarray:
+    """Return the derivative of 10^(mean order) by the weight of each row, float64 [n]."""
+    known = truth > 0
+    orders = fold_orders(predicted, truth) - np.log10(value)
+    return np.where(known, value * np.log(10.0) * orders / known.sum(), 0.0)
+
+
 def _area_influences(predicted: np.ndarray, truth: np.ndarray, value: float) -> np.ndarray:
     positive = truth > 0.5
     counts = np.where(positive, positive.sum(), (~positive).sum())
@@ -161,6 +175,7 @@ def _shares_in_order(predicted: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 METRICS = {
     "mae": (mean_absolute_error, _mean_influences),
+    "fold_error": (fold_error, _fold_influences),
     "roc_auc": (roc_auc, _area_influences),
     "pr_auc": (average_precision, _precision_influences),
 }

@@ -61,7 +61,7 @@ def summarize(
         encoder: The trained encoder; None for no encoder.
         options: Options of the fit.
     """
-    metrics, groups = _metrics(data), data.number_groups(by_scaffold=options.by_scaffold)
+    groups = data.number_groups(by_scaffold=options.by_scaffold)
     findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
     if model.epochs and data.conditions:
         listed = ", ".join(condition.name for condition in data.conditions)
@@ -73,6 +73,7 @@ def summarize(
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
         fit, predicted = outcomes[index], measured_outcomes[index].held_out
         known, limited = data.known[data.test, index], data.limited[:, index]
+        metrics = _metrics(data, index)
         errors = {
             metric: _errors(data, metric, index, fit, predicted, groups, num_folds) for metric in metrics
         }
@@ -119,8 +120,8 @@ def summarize(
         "replaced": data.replaced,
         "rows": {"train": int((model.folds[0] >= 0).sum()), "test": int(data.test.sum())},
         "refitted": model is not measured,
-        "metric": metrics[0],
-        "metric_label": METRIC_LABELS[metrics[0]],
+        "metric": (announced := _metrics(data, 0)[0]),
+        "metric_label": METRIC_LABELS[announced],
         "results": results,
         "network_epochs": model.epochs,
         "network_weight": measured.network_weight,
@@ -135,11 +136,13 @@ def _outcomes(data: FitData, fitted: Sequence[TargetFit]) -> Sequence[TargetFit]
     return fitted if data.classes is None else [join_parts(fitted, data.classes)]
 
 
-def _metrics(data: FitData) -> tuple[str, ...]:
-    """Return the metrics of the kind of the targets, the announced one first."""
+def _metrics(data: FitData, index: int) -> tuple[str, ...]:
+    """Return the metrics of a target, the announced one first."""
     if data.classes is not None:
         return data.classes.metrics
-    return (METRIC_NAMES[data.kind], *(("pr_auc",) if data.kind == "classification" else ()))
+    if data.kind == "classification":
+        return METRIC_NAMES[data.kind], "pr_auc"
+    return (METRIC_NAMES[data.kind], *(("fold_error",) if data.logarithmic[index] else ()))
 
 
 def _class_counts(data: FitData, rows: np.ndarray, index: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ METRIC_NAMES = {
 }
 METRIC_LABELS = {
     "mae": "MAE",
+    "fold_error": "mean fold error",
     "roc_auc": "ROC-AUC",
     "pr_auc": "PR-AUC",
     "accuracy": "accuracy",
@@ -80,6 +81,31 @@ def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
     return float(np.where(np.isnan(error), np.inf, error).mean()) if known.any() else float("nan")
 
 
+def fold_error(prediction: np.ndarray, truth: np.ndarray) -> float:
+    """Compute the geometric mean of the factors between predictions and measured values.
+
+    Args:
+        prediction: Predictions, float [rows]; see `fold_orders`.
+        truth: Targets in the same unit, float [rows].
+
+    Returns:
+        The factor, at least 1; NaN if there is no positive target.
+    """
+    orders = fold_orders(prediction, truth)[truth > 0]
+    return float(10.0 ** np.mean(orders)) if len(orders) else float("nan")
+
+
+def fold_orders(prediction: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Compute |log10(prediction / truth)|, float [rows].
+
+    It is infinite for a prediction that is not positive, and 0 for a target that is not positive.
+    """
+    known = truth > 0
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is infinite
+        orders = np.log10(np.where(prediction > 0, prediction, 0.0) / np.where(known, truth, 1.0))
+    return np.where(known, np.abs(orders), 0.0)
+
+
 def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the median factor between predictions and measured values, whichever is larger.
 
@@ -93,9 +119,7 @@ def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
     known = truth > 0
     if not known.any():
         return float("nan")
-    with np.errstate(divide="ignore"):  # the logarithm of 0 is infinite
-        orders = np.log10(np.where(prediction > 0, prediction, 0.0)[known] / truth[known])
-    return float(10.0 ** np.median(np.abs(orders)))
+    return float(10.0 ** np.median(fold_orders(prediction, truth)[known]))
 
 
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:

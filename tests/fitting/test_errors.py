@@ -148,3 +148,26 @@ def test_a_missing_class_leaves_a_mean_over_the_classes_undefined():
     missing = Measured.of_classes(classes, "macro_roc_auc", probabilities, truth, np.arange(4))
     assert np.isnan([missing.value, missing.standard_error]).all()
     assert Measured.of_classes(classes, "accuracy", probabilities, truth, np.arange(4)).rows == 3
+
+
+def draw_orders(draw, count):
+    truth = 10.0 ** draw.normal(size=count)
+    return truth * 10.0 ** draw.normal(0.0, 0.4, count), truth
+
+
+def test_the_standard_error_of_a_mean_fold_error_is_the_deviation_over_samples():
+    draw = np.random.default_rng(0)
+    measured = [
+        Measured.of("regression", *draw_orders(draw, 200), np.arange(200), "fold_error") for _ in range(600)
+    ]
+    deviation = np.std([sample.value for sample in measured])
+    assert np.mean([sample.standard_error for sample in measured]) == pytest.approx(deviation, rel=0.08)
+
+
+def test_a_mean_fold_error_is_of_positive_targets():
+    predicted, truth = np.array([1.0, 20.0, 5.0, 3.0]), np.array([2.0, 10.0, np.nan, -1.0])
+    measured = Measured.of("regression", predicted, truth, np.arange(4), "fold_error")
+    assert measured.value == pytest.approx(2.0)
+    assert measured.standard_error == pytest.approx(0.0)
+    none = Measured.of("regression", predicted[3:], truth[3:], np.arange(1), "fold_error")
+    assert np.isnan(none.value)

@@ -9,6 +9,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.describe import describe_molecules
+from molslice.fitting.card import further_rows
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.learner_fits import BASELINES
@@ -288,3 +289,17 @@ def test_damaged_scales_are_refused(folders, tmp_path):
     held.write_text(held.read_text().replace('"logarithmic": 1', '"logarithmic": false'))
     with pytest.raises(MolsliceError, match="held-out rows of 'ic50' on another scale than its model"):
         load_model(tmp_path / "model").predict_with_errors(NEW, interval=0.8)
+
+
+def test_the_mean_fold_error_is_beside_the_announced_error(table, tmp_path):
+    about = fitted(table, "ic50", tmp_path / "model", scale="log")
+    errors = about["results"][0]["metrics"]["fold_error"]
+    with (tmp_path / "model" / ROWS).open(newline="") as stream:
+        train = [row for row in csv.DictReader(stream) if row["split"] == "train"]
+    orders = [abs(np.log10(float(row["ic50"]) / float(row["ic50_predicted"]))) for row in train]
+    assert errors["cross_validated"] == pytest.approx(10.0 ** np.mean(orders))
+    assert errors["standard_errors"]["test"]["molslice fit"] > 0
+    header, (line,) = further_rows(about)
+    assert (header[1], line[1]) == ("metric", "mean fold error")
+    assert "mean fold error" in (tmp_path / "model" / "card.md").read_text()
+    assert "metrics" not in fitted(table, "ic50", tmp_path / "linear", scale="linear")["results"][0]

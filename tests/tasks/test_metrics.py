@@ -6,7 +6,7 @@ import pytest
 from molslice.cli.evaluate import result_text
 from molslice.cli.train import summary_text
 from molslice.tasks.base import Measure
-from molslice.tasks.metrics import format_metric, median_factor, with_unit
+from molslice.tasks.metrics import fold_error, format_metric, median_factor, with_unit
 from molslice.training.comparison import Line, _cell
 from molslice.training.records import ProgressBar
 
@@ -91,3 +91,10 @@ def test_the_median_factor_counts_both_directions():
     assert median_factor(np.array([2.0, 2.5, 100.0, 1.0, 1.0]), truth) == pytest.approx(2.0)
     assert median_factor(np.array([-1.0, 0.0, 100.0, 1.0, 1.0]), truth) == np.inf
     assert np.isnan(median_factor(np.array([1.0]), np.array([-1.0])))
+
+
+def test_the_mean_fold_error_is_a_geometric_mean_of_factors():
+    prediction, truth = np.array([1.0, 8.0, 3.0, 5.0]), np.array([2.0, 2.0, 3.0, -1.0])
+    assert fold_error(prediction, truth) == pytest.approx((2.0 * 4.0 * 1.0) ** (1 / 3))
+    assert fold_error(np.array([0.0, 1.0]), np.array([1.0, 1.0])) == np.inf
+    assert np.isnan(fold_error(prediction[:0], truth[:0]))
