@@ -185,7 +185,7 @@ SMALL_DATA = {
 def test_summary_has_the_ratios_and_ranks_of_each_method_with_a_result(show, program):
     _, *rows = show("small_data_summary", SMALL_DATA)
     assert rows == [
-        ["`molslice fit`", "0.765 (0.70 to 0.81)", "9 of 10", "-", "-", "1.25"],
+        ["`molslice fit --quality best`", "0.765 (0.70 to 0.81)", "9 of 10", "-", "-", "1.25"],
         ["random forest", "0.900", "1 of 2", "-", "-", "2.00"],
     ]
     assert "7 pairs" in program.small_data_summary().splitlines()[-1]
@@ -198,13 +198,13 @@ def test_errors_on_the_sets_of_moleculeace_are_one_mean(show):
         row("CHEMBL1_Ki", "tuned", 0.9, metric="rmse"),
     ]
     header, *rows = show("small_data_errors", {**SMALL_DATA, "results": results})
-    assert header == ["", "split", "metric", "`fit`"]
+    assert header == ["", "split", "metric", "`fit`, best"]
     assert rows == [["MoleculeACE, mean of 2", "random", "RMSE", "0.600"]]
 
 
 def test_error_table_marks_development_sets_and_leaves_learning_curves_out(show):
     assert show("small_data_errors", SMALL_DATA) == [
-        ["", "split", "metric", "`fit`", "forest"],
+        ["", "split", "metric", "`fit`, best", "forest"],
         ["esol (development)", "random", "MAE", "0.250 ± 0.010", "-"],
         ["lipo", "random", "MAE", "-", "0.500"],
         ["tdc_herg", "random", "ROC-AUC", "0.800", "-"],
@@ -221,7 +221,7 @@ def test_curve_has_the_sizes_of_each_method_and_what_the_encoder_changes(show):
     results += [row("lipo", "forest", 0.6, train_rows=1_000), row("lipo", "chemprop", 0.3)]
     assert show("small_data_curve", {"results": [*results, row("hiv", "fit", 0.3)]}) == [
         ["", "", "100 rows", "1,000 rows", "all"],
-        ["lipo, MAE", "`fit`", "0.500", "-", "0.400"],
+        ["lipo, MAE", "`fit`, best", "0.500", "-", "0.400"],
         ["lipo, MAE", "`fit`, no encoder", "0.500", "-", "0.800"],
         ["lipo, MAE", "forest", "0.900", "0.600", "0.700"],
         ["lipo", "error with the encoder over error without", "1.000", "-", "0.500"],
