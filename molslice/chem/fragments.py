@@ -11,11 +11,9 @@ from rdkit import Chem
 
 from molslice.chem.smiles import (
     INCHI,
-    MAX_PARSED_ATOMS,
     ChemError,
-    drop_atom_maps,
     parse_smiles,
-    parse_unguarded,
+    parse_without_maps,
     quiet_rdkit,
 )
 
@@ -48,7 +46,7 @@ def choose_fragment(smiles: str, choice: str) -> str:
         return smiles
     try:
         with quiet_rdkit():
-            molecules = _molecules(smiles)
+            molecules = Chem.GetMolFrags(parse_without_maps(smiles), asMols=True)
     except ChemError:
         return smiles
     if len(molecules) < 2:
@@ -56,15 +54,6 @@ def choose_fragment(smiles: str, choice: str) -> str:
     if choice == "refuse":
         raise ChemError(f"mixture of {len(molecules)} molecules")
     return min(fragment_key(molecule) for molecule in molecules)[-1]
-
-
-def _molecules(smiles: str) -> tuple[Chem.Mol, ...]:
-    """Return the molecules of a SMILES without atom-map numbers, inside of a `quiet_rdkit` block."""
-    mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
-    if drop_atom_maps(mol):
-        # parsing again removes stereo that exists only because of the map numbers
-        mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
-    return Chem.GetMolFrags(mol, asMols=True)
 
 
 def fragment_key(mol: Chem.Mol) -> tuple[int, float, str]:

@@ -125,6 +125,19 @@ def drop_atom_maps(mol: Chem.Mol) -> bool:
     return bool(mapped)
 
 
+def parse_without_maps(smiles: str) -> Chem.Mol:
+    """Parse one SMILES of any size and drop its atom-map numbers, inside of a `quiet_rdkit` block.
+
+    Raises:
+        ChemError: As in `parse_smiles`.
+    """
+    mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
+    if drop_atom_maps(mol):
+        # parsing again removes stereo that exists only because of the map numbers
+        mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
+    return mol
+
+
 def _checked(smiles: object, max_atoms: int) -> str:
     """Return the text to parse, without blanks at its ends."""
     if smiles is None or (isinstance(smiles, float) and math.isnan(smiles)):

@@ -11,7 +11,13 @@ from rdkit import Chem
 from rdkit.Chem.MolStandardize import rdMolStandardize as Standardizer
 
 from molslice.chem.fragments import choose_fragment
-from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.chem.smiles import (
+    MAX_PARSED_ATOMS,
+    ChemError,
+    parse_unguarded,
+    parse_without_maps,
+    quiet_rdkit,
+)
 
 __all__ = ["Standardized", "standardize"]
 
@@ -61,12 +67,12 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
     """
     try:
         with quiet_rdkit():
-            written = Chem.MolToSmiles(_parse(smiles))
+            written = Chem.MolToSmiles(parse_without_maps(smiles))
     except ChemError:
         return Standardized(smiles)
     try:
         with quiet_rdkit():
-            mol, kept = Standardizer.Cleanup(_parse(written)), False
+            mol, kept = Standardizer.Cleanup(parse_without_maps(written)), False
             cleaned = Chem.MolToSmiles(mol)
     except ChemError:
         mol, kept, cleaned = None, True, written
@@ -74,10 +80,10 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
     replaced = text is not cleaned
     try:
         with quiet_rdkit():
-            mol = _parse(text) if replaced or mol is None else mol
+            mol = parse_without_maps(text) if replaced or mol is None else mol
             text = _settled(_tools().uncharger.uncharge(mol))
             if choice == "tautomer":
-                tautomers = _tools().enumerator.Enumerate(_parse(text))
+                tautomers = _tools().enumerator.Enumerate(parse_without_maps(text))
                 if tautomers.status != Standardizer.TautomerEnumeratorStatus.Completed:
                     kept = True
                 else:
@@ -89,21 +95,12 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
 
 
 def _settled(mol: Chem.Mol) -> str:
-    """Return the SMILES of a changed molecule, which is read again without stereo that is none any more.
+    """Return the SMILES of a changed molecule, parsed again to drop stereo that it no longer has.
 
     Raises:
         ChemError: The molecule is not valid.
     """
     return Chem.MolToSmiles(parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS))
-
-
-def _parse(smiles: str) -> Chem.Mol:
-    """Parse a SMILES inside of a `quiet_rdkit` block and drop atom-map numbers."""
-    mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
-    if drop_atom_maps(mol):
-        # parsing again removes stereo that exists only because of the map numbers
-        mol = parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS)
-    return mol
 
 
 class _Tools(NamedTuple):
