@@ -91,8 +91,9 @@ class _Estimator(BaseEstimator):
     def _fit(self, X: Molecules, y: np.ndarray, groups: Any) -> None:  # noqa: ANN401, N803 - scikit-learn's name
         """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value."""
         # predicting with a pickled estimator needs no training
+        from molslice.fitting.columns import checked_columns
         from molslice.fitting.fit import fit
-        from molslice.fitting.table import MIN_ROWS, checked_columns
+        from molslice.fitting.target_checks import MIN_ROWS
 
         rows, conditions = molecule_rows(X), checked_columns("condition", self.conditions)
         given = condition_cells(X, conditions) if conditions else {}

@@ -2,9 +2,13 @@
 
 Modules, in the order in which `fit` uses them:
     fit: `fit`, one whole fit.
-    table, limits, precision, concentrations, duplicates, split: From the table to the rows, `data`.
+    table: From the table to the rows, `data`.
+    columns, classes, limits, precision, concentrations, conditions: What it reads.
+    duplicates, groups, split: Which rows are merged, stay together, and are held out.
+    target_checks: Whether each target can be learned.
     folds: The divisions into folds.
-    learner_fits: Fits the learners of each fold and their weights.
+    stacks: Fits and weighs the learners of all targets, as `quality` says.
+    learner_fits: Fits the learners of each fold.
     networks: Fine-tunes the encoder for each fold.
     errors: Held-out errors and their standard errors.
     record, card: Writes the folder and its card.

@@ -31,12 +31,13 @@ from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_words
+from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets
 from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
-from molslice.fitting.table import checked_columns, checked_targets, columns_of_targets, read_fit_data
+from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder

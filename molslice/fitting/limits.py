@@ -69,12 +69,14 @@ class LimitReader:
     ) -> None:
         self._names, self._options, self._words = names, options, words
         self._given = options.relations is not None
-        found = side.relations if options.limits != "exact" and options.kind in (None, "regression") else []
+        detected = (
+            side.relations if options.limits != "exact" and options.kind in (None, "regression") else []
+        )
         self.columns: list[str | None] = [None] * len(names)
         if options.relations is not None:
             self.columns = [column or None for column in options.relations]  # "" for no column
-        elif len(names) == len(found) == 1:
-            self.columns = [*found]
+        elif len(names) == len(detected) == 1:
+            self.columns = [*detected]
         for column in filter(None, options.relations or ()):
             if table.find(column) in {table.find(name) for name in (table.smiles_column, *names)}:
                 raise MolsliceError(f"the column {column!r} cannot be both a relation and a target or SMILES")

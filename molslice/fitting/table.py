@@ -1,39 +1,35 @@
-"""The table of a fit: read it, find its columns and the kind of its targets, and check them."""
+"""The table of a fit: read it, and turn it into the rows that are fitted."""
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards, standardize_rows
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
-from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes, open_molecules
-from molslice.data.target_values import check_outliers, is_log_normal
+from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
+from molslice.data.target_values import check_outliers
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
+from molslice.fitting.columns import check_names, check_side_columns, checked_targets
 from molslice.fitting.concentrations import UnitReader, to_p_values
 from molslice.fitting.conditions import ConditionColumns
-from molslice.fitting.data import SPLITS, FitData, FitOptions, Scale
+from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
 from molslice.fitting.limits import LimitReader, describe_held_out
 from molslice.fitting.precision import PrecisionReader
 from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
-from molslice.registry import near_names
+from molslice.fitting.target_checks import MIN_ROWS, check_targets, count_rows, is_logarithmic
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "checked_columns", "checked_targets", "columns_of_targets", "read_fit_data"]
+__all__ = ["read_fit_data"]
 
 CHUNK_ROWS = 10_000
-MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
-MIN_OF_CLASS = 5
-ROUNDING = 1e-14  # relative difference of means of equal values
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +61,9 @@ def read_fit_data(
     conditions = ConditionColumns(options, path)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
-        _check_names(path, table, names, split)
+        check_names(path, table, names, split)
         conditions.check_names(names, column, split)
-        _check_side_columns(table, names, options)
+        check_side_columns(table, names, options)
         check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
         written = options.written
         texts: dict[str, list[str]] = {name: [] for name in find_word_columns(table, names, options)}
@@ -134,16 +130,16 @@ def read_fit_data(
     geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
     if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
-        if split != "all" and len(data.smiles) >= MIN_ROWS:  # `_check_targets` refuses fewer rows
+        if split != "all" and len(data.smiles) >= MIN_ROWS:  # `check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, split, options.seed)
     kept = conditions.describe(data)
     geometric = geometric[kept]
     geometric_noise = None if geometric_noise is None else geometric_noise[kept]
     describe_forms(data)
     data.findings += describe_held_out(data)
-    _check_targets(data, path)
+    check_targets(data, path)
     data.logarithmic = tuple(
-        _is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
+        is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
     )
     _use_geometric_means(data, geometric, geometric_noise)
     return data
@@ -174,18 +170,6 @@ def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | N
         data.bounds = np.where(np.isfinite(data.targets), data.targets, data.bounds)
 
 
-def _check_names(path: File, table: MoleculeTable, names: Sequence[str], split: str) -> None:
-    """Refuse targets that are the column of SMILES, and a split that is no column."""
-    if (column := table.smiles_column) in names:
-        raise MolsliceError(
-            f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
-            "SMILES with --smiles-column"
-        )
-    known = [tables.trimmed(name) for name in table.names]
-    if split not in SPLITS and tables.trimmed(split) not in known:
-        raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
-
-
 def _choose_molecules(
     smiles: list[str], options: FitOptions, findings: list[str], workers: int
 ) -> tuple[list[str], int]:
@@ -196,9 +180,11 @@ def _choose_molecules(
         chosen, replaced, changed, kept = standardize_rows(
             smiles, options.standardize, options.fragment, workers
         )
-        finding = f"standardize: {options.standardize}, {_rows(changed)} with another form of the molecule"
+        finding = (
+            f"standardize: {options.standardize}, {count_rows(changed)} with another form of the molecule"
+        )
         if kept:
-            finding += f"; {_rows(kept)} not completely, with too many tautomers or an invalid result"
+            finding += f"; {count_rows(kept)} not completely, with too many tautomers or an invalid result"
         findings.append(finding)
     if options.fragment != "keep":
         after, before = (
@@ -207,75 +193,10 @@ def _choose_molecules(
         done = "replaced" if options.fragment == "largest" else "refused"
         findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")
     if options.wildcards == "keep" and (count := count_wildcards(chosen)):
-        findings.append(f"wildcards: keep, {_rows(count)} with a wildcard, an R-group or a bond of any order")
-    return choose_fragments(chosen, "keep", options.wildcards)[0], replaced
-
-
-def _check_side_columns(table: MoleculeTable, targets: Sequence[str], options: FitOptions) -> None:
-    """Check the columns of dates and groups.
-
-    Raises:
-        MolsliceError: A column is missing, is used for something else, or is given without need.
-    """
-    if options.split == "time" and options.by is None:
-        raise MolsliceError("the split time needs the column of the dates: --by COLUMN (by)")
-    if options.by is not None and options.split != "time":
-        raise MolsliceError(f"--by (by) is for the split time, but the split is {options.split!r}")
-    for use, name in options.side_columns.items():
-        if use == "split":  # it may be a target, as in older versions
-            continue
-        place = table.find(name)
-        if place in (table.find(target) for target in targets) or place == table.find(table.smiles_column):
-            other = "the SMILES" if place == table.find(table.smiles_column) else "a target"
-            raise MolsliceError(
-                f"{name_of(table.paths)}: the column {name!r} cannot be both {other} and the {use}"
-            )
-
-
-def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the measured columns.
-
-    Raises:
-        MolsliceError: There is no name, a name occurs twice, or one is not text.
-    """
-    names = checked_columns("target", columns)
-    if not names:
-        raise MolsliceError("give at least one target column")
-    return names
-
-
-def checked_columns(role: str, columns: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns, which have the role `target` or `condition`.
-
-    Raises:
-        MolsliceError: A name occurs twice, or one is not text.
-    """
-    names = (columns,) if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
-    if not all(isinstance(name, str) for name in names):
-        raise MolsliceError(f"{role}s must be names of columns, got {names!r}")
-    if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
-        raise MolsliceError(f"the {role} {twice[0]!r} is given twice")
-    return names
-
-
-def columns_of_targets(
-    option: str, columns: str | Sequence[str | None] | None, names: Sequence[str]
-) -> tuple[str | None, ...] | None:
-    """Return the column beside each target that an option names; None if it is not given.
-
-    Raises:
-        MolsliceError: It is not one column, or one for each target.
-    """
-    if columns is None:
-        return None
-    given = (columns,) * len(names) if isinstance(columns, str) else tuple(columns)
-    if len(given) == 1:
-        given *= len(names)
-    if len(given) != len(names) or not all(column is None or isinstance(column, str) for column in given):
-        raise MolsliceError(
-            f"{option} must be one column, or one for each target ({len(names)}), got {columns!r}"
+        findings.append(
+            f"wildcards: keep, {count_rows(count)} with a wildcard, an R-group or a bond of any order"
         )
-    return given
+    return choose_fragments(chosen, "keep", options.wildcards)[0], replaced
 
 
 def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:
@@ -292,128 +213,9 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
         raise MolsliceError(f"{path}: {which} can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
-        data.lose(f"{_rows(failed)} of {len(data.smiles):,} left out: {listed}")
+        data.lose(f"{count_rows(failed)} of {len(data.smiles):,} left out: {listed}")
     known = np.any(data.known, axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
-        data.lose(f"{_rows(unlabeled)} left out: no value of any target")
+        data.lose(f"{count_rows(unlabeled)} left out: no value of any target")
     data.keep(rows[known[rows]])
-
-
-def _rows(count: int, what: str = "row") -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _check_targets(data: FitData, path: File) -> None:
-    """Check that each target can be learned.
-
-    Raises:
-        MolsliceError: A target has too few values, or they do not differ.
-    """
-    held_out = int(data.test.sum())
-    reasons = [*data.losses, *([f"{_rows(held_out)} held out"] if held_out else [])]
-    because = f" ({'; '.join(reasons)})" if reasons else ""
-    for index, name in enumerate(data.names):
-        values = data.targets[~data.test, index]
-        known = values[np.isfinite(values)]
-        where = f"{path}, column {name!r}"
-        limits = int(data.limited[~data.test, index].sum())
-        if len(known) < MIN_ROWS:
-            beside = f" and {limits:,} with a limit" if limits else ""
-            raise MolsliceError(
-                f"{where}: {_rows(len(known), 'training row')} with a value{beside}; a fit needs at least "
-                f"{MIN_ROWS}{' exact values' if limits else ''}{because}"
-            )
-        if data.classes is not None:
-            _check_class_sizes(known, data.classes.names, where, because)
-        elif data.kind == "classification":
-            if odd := [value for value in known if value not in (0.0, 1.0)]:
-                raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
-            ones = int(known.sum())
-            if min(ones, len(known) - ones) < MIN_OF_CLASS:
-                zero, one = data.class_names(index)
-                raise MolsliceError(
-                    f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
-                    f"a fit needs at least {MIN_OF_CLASS} of each{because}"
-                )
-        elif np.ptp(known) <= ROUNDING * np.abs(known).max():
-            raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
-        else:
-            _check_precision(known, name, path)
-        held = data.targets[data.test, index]
-        held = held[np.isfinite(held)]
-        if data.kind == "classification" and len(held) and np.ptp(held) == 0:
-            word = data.class_names(index)[int(held[0])]
-            data.findings.append(
-                f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
-            )
-        if data.classes is not None and len(held) and len(set(held)) < len(data.classes.names):
-            absent = data.classes.names[min({*range(len(data.classes.names))} - {*held.astype(int)})]
-            data.findings.append(
-                f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
-                "are not defined for them"
-            )
-        missing = len(values) - len(known) - limits
-        if missing:
-            data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
-
-
-def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, because: str) -> None:
-    """Check that each of several classes has enough training rows."""
-    counts = np.bincount(known.astype(np.int64), minlength=len(names))
-    rarest = int(counts.argmin())
-    if counts[rarest] < MIN_OF_CLASS:
-        raise MolsliceError(
-            f"{where}: {_rows(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a fit "
-            f"needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves them "
-            "out"
-        )
-
-
-def _check_precision(values: np.ndarray, name: str, path: File) -> None:
-    """Check that predictions, which are float32, can tell the values of a target apart."""
-    with np.errstate(over="ignore"):
-        rounding = np.abs(values.astype(np.float32) - values).max()
-    sizes = (np.array([number]) for number in (rounding, values.std(), np.abs(values).max()))
-    check_rounding([name], *sizes, source=str(path))
-
-
-def _is_logarithmic(
-    data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None
-) -> bool:
-    """Find whether the logarithm of a target is learned.
-
-    Args:
-        data: The rows.
-        path: The table, for messages.
-        index: Number of the target.
-        geometric: Its values, with the geometric mean of several rows, float64 [n].
-        scale: The scale that the user asks for; None finds it.
-
-    Raises:
-        MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
-    """
-    if scale == "linear" or (scale is None and data.kind != "regression"):
-        return False
-    name, values = data.names[index], np.where(data.test, np.nan, geometric)
-    if scale == "log":
-        if data.bounds is not None and data.kind == "regression":  # an upper limit must be positive too
-            values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
-        where = f"{path}, column {name!r}"
-        if data.kind != "regression":
-            raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
-        if (bad := np.flatnonzero(values <= 0)).size:
-            row = int(bad[0])
-            raise MolsliceError(
-                f"{where}: the value {values[row]:g} of {data.smiles[row]} has no logarithm; choose the "
-                "scale linear"
-            )
-        data.findings.append(f"{name}: learned as its logarithm")
-        return True
-    known = values[np.isfinite(values)]
-    upper = np.array([]) if data.bounds is None else data.bounds[1, ~data.test, index]
-    if (upper <= 0).any() or not is_log_normal(known):
-        return False
-    span = f"from {known.min():.4g} to {known.max():.4g}"
-    data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
-    return True

@@ -10,6 +10,7 @@ def small_fits():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("molslice.learners.extra_trees.NUM_TREES", 5)
         patch.setattr("molslice.fitting.table.MIN_ROWS", 5)
-        patch.setattr("molslice.fitting.table.MIN_OF_CLASS", 1)
+        patch.setattr("molslice.fitting.target_checks.MIN_ROWS", 5)
+        patch.setattr("molslice.fitting.target_checks.MIN_OF_CLASS", 1)
         yield
     torch.set_num_threads(threads)

@@ -1,0 +1,135 @@
+"""Checks of the targets of a fit: whether each can be learned, and whether as its logarithm."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from molslice.data.molecules.csv import check_rounding
+from molslice.data.target_values import is_log_normal
+from molslice.files.urls import File
+from molslice.fitting.data import FitData, Scale
+from molslice.types import MolsliceError
+
+__all__ = ["MIN_ROWS", "check_targets", "count_rows", "is_logarithmic"]
+
+MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
+MIN_OF_CLASS = 5
+ROUNDING = 1e-14  # relative difference of means of equal values
+
+
+def count_rows(count: int, what: str = "row") -> str:
+    """Return a number of rows as text, such as `1 row` or `2,000 training rows`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def check_targets(data: FitData, path: File) -> None:
+    """Check that each target can be learned.
+
+    Raises:
+        MolsliceError: A target has too few values, or they do not differ.
+    """
+    held_out = int(data.test.sum())
+    reasons = [*data.losses, *([f"{count_rows(held_out)} held out"] if held_out else [])]
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    for index, name in enumerate(data.names):
+        values = data.targets[~data.test, index]
+        known = values[np.isfinite(values)]
+        where = f"{path}, column {name!r}"
+        limits = int(data.limited[~data.test, index].sum())
+        if len(known) < MIN_ROWS:
+            beside = f" and {limits:,} with a limit" if limits else ""
+            raise MolsliceError(
+                f"{where}: {count_rows(len(known), 'training row')} with a value{beside}; a fit needs at "
+                f"least {MIN_ROWS}{' exact values' if limits else ''}{because}"
+            )
+        if data.classes is not None:
+            _check_class_sizes(known, data.classes.names, where, because)
+        elif data.kind == "classification":
+            if odd := [value for value in known if value not in (0.0, 1.0)]:
+                raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
+            ones = int(known.sum())
+            if min(ones, len(known) - ones) < MIN_OF_CLASS:
+                zero, one = data.class_names(index)
+                raise MolsliceError(
+                    f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
+                    f"a fit needs at least {MIN_OF_CLASS} of each{because}"
+                )
+        elif np.ptp(known) <= ROUNDING * np.abs(known).max():
+            raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
+        else:
+            _check_precision(known, name, path)
+        held = data.targets[data.test, index]
+        held = held[np.isfinite(held)]
+        if data.kind == "classification" and len(held) and np.ptp(held) == 0:
+            word = data.class_names(index)[int(held[0])]
+            data.findings.append(
+                f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
+            )
+        if data.classes is not None and len(held) and len(set(held)) < len(data.classes.names):
+            absent = data.classes.names[min({*range(len(data.classes.names))} - {*held.astype(int)})]
+            data.findings.append(
+                f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
+                "are not defined for them"
+            )
+        missing = len(values) - len(known) - limits
+        if missing:
+            data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
+
+
+def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, because: str) -> None:
+    """Check that each of several classes has enough training rows."""
+    counts = np.bincount(known.astype(np.int64), minlength=len(names))
+    rarest = int(counts.argmin())
+    if counts[rarest] < MIN_OF_CLASS:
+        raise MolsliceError(
+            f"{where}: {count_rows(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a "
+            f"fit needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves "
+            "them out"
+        )
+
+
+def _check_precision(values: np.ndarray, name: str, path: File) -> None:
+    """Check that predictions, which are float32, can tell the values of a target apart."""
+    with np.errstate(over="ignore"):
+        rounding = np.abs(values.astype(np.float32) - values).max()
+    sizes = (np.array([number]) for number in (rounding, values.std(), np.abs(values).max()))
+    check_rounding([name], *sizes, source=str(path))
+
+
+def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None) -> bool:
+    """Find whether the logarithm of a target is learned.
+
+    Args:
+        data: The rows.
+        path: The table, for messages.
+        index: Number of the target.
+        geometric: Its values, with the geometric mean of several rows, float64 [n].
+        scale: The scale that the user asks for; None finds it.
+
+    Raises:
+        MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
+    """
+    if scale == "linear" or (scale is None and data.kind != "regression"):
+        return False
+    name, values = data.names[index], np.where(data.test, np.nan, geometric)
+    if scale == "log":
+        if data.bounds is not None and data.kind == "regression":  # an upper limit must be positive too
+            values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
+        where = f"{path}, column {name!r}"
+        if data.kind != "regression":
+            raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
+        if (bad := np.flatnonzero(values <= 0)).size:
+            row = int(bad[0])
+            raise MolsliceError(
+                f"{where}: the value {values[row]:g} of {data.smiles[row]} has no logarithm; choose the "
+                "scale linear"
+            )
+        data.findings.append(f"{name}: learned as its logarithm")
+        return True
+    known = values[np.isfinite(values)]
+    upper = np.array([]) if data.bounds is None else data.bounds[1, ~data.test, index]
+    if (upper <= 0).any() or not is_log_normal(known):
+        return False
+    span = f"from {known.min():.4g} to {known.max():.4g}"
+    data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
+    return True
