@@ -100,7 +100,7 @@ def given_rows(
 
 
 def check_conditions(given: Iterable[str], names: Sequence[str], model: str) -> None:
-    """Check that conditions are those that a model takes.
+    """Check that the given conditions are the conditions of a model.
 
     Raises:
         MolsliceError: One is missing or unknown.
@@ -115,7 +115,7 @@ def condition_cells(frame: Any, names: Sequence[str]) -> dict[str, Sequence[obje
     """Return the values of columns of a DataFrame, None where missing.
 
     Raises:
-        MolsliceError: `frame` is no DataFrame, or has no such column.
+        MolsliceError: `frame` is not a DataFrame, or a column is missing.
     """
     if not _is_frame(frame):
         raise MolsliceError(f"a DataFrame with the columns {', '.join(names)} is needed for the conditions")

@@ -193,7 +193,8 @@ def test_without_openpyxl_the_message_says_how_to_install_it(tmp_path, monkeypat
 
 def test_a_formula_has_its_stored_value(tmp_path):
     """openpyxl writes formulas without values, so that Excel's file is imitated."""
-    openpyxl = pytest.importorskip("openpyxl")
+    import openpyxl
+
     workbook = openpyxl.Workbook()
     workbook.active.append(["n", "m"])
     workbook.active.append(["=1+1", "=2+2"])

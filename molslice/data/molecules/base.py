@@ -138,7 +138,7 @@ class MoleculeDataset(Dataset):
         """Read the cells of every row in other columns of the source.
 
         Raises:
-            MolsliceError: The source has no such columns, or has changed since the rows were read.
+            MolsliceError: A column is missing, or the source has changed since the rows were read.
         """
         raise MolsliceError(f"{self.source} has no columns of conditions ({', '.join(columns)})")
 
