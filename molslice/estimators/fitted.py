@@ -103,6 +103,9 @@ class _Estimator(BaseEstimator):
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
         columns = y.reshape(len(y), -1).T
         names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
+        group = "group"
+        while group in conditions:
+            group += "_"
         with tempfile.TemporaryDirectory() as place:
             table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
             refusals = Refusals()
@@ -115,7 +118,7 @@ class _Estimator(BaseEstimator):
                     cells = [None if np.isnan(value) else number(value) for value in values]
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     if groups is not None:
-                        record["group"] = None if word is None else str(word)
+                        record[group] = None if word is None else str(word)
                     record |= {name: column[row] for name, column in given.items()}
                     file.write(json.dumps(record, default=np.generic.item) + "\n")
             try:
@@ -130,7 +133,7 @@ class _Estimator(BaseEstimator):
                     scale=self.scale,
                     outliers=self.outliers,
                     split="all",
-                    groups=None if groups is None else "group",
+                    groups=None if groups is None else group,
                     conditions=self.conditions,
                     duplicates=self.duplicates,
                     fragment=self.fragment,
@@ -337,23 +340,29 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         self,
         *,
         encoder: Path | str | None = DEFAULT_ENCODER,
+        quality: str = "good",
         class_weight: str | None = None,
         ordered: bool = False,
         members: int = 5,
         minutes: float | None = None,
+        conditions: str | Sequence[str] = (),
         duplicates: "Duplicates" = "average",
         fragment: str = "keep",
         wildcards: str = "refuse",
+        standardize: str = "no",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
         super().__init__(
             encoder=encoder,
+            quality=quality,
             members=members,
             minutes=minutes,
+            conditions=conditions,
             duplicates=duplicates,
             fragment=fragment,
             wildcards=wildcards,
+            standardize=standardize,
             random_state=random_state,
             n_jobs=n_jobs,
         )

@@ -227,6 +227,19 @@ def test_clone_and_parameters():
         found.predict(["CCO"])
 
 
+def test_both_estimators_have_the_common_parameters():
+    numbers, classes = (
+        set(kind().get_params()) - special
+        for kind, special in (
+            (MolsliceRegressor, {"scale", "outliers"}),
+            (MolsliceClassifier, {"class_weight", "ordered"}),
+        )
+    )
+    assert numbers == classes
+    given = {"quality": "fast", "standardize": "neutral", "conditions": ("t",)}
+    assert given.items() <= MolsliceClassifier(**given).get_params().items()
+
+
 def test_the_scale_reaches_the_fit():
     assert "scale" not in MolsliceClassifier().get_params()
     found = MolsliceRegressor(**FAST, scale="log").fit(SMILES, SIZE)
@@ -392,6 +405,15 @@ def test_groups_are_in_one_fold(kind):
     assert len(pairs) == 9
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         kind(**FAST).fit(SMILES, SIZE if kind is MolsliceRegressor else BIG, groups=groups[:-1])
+
+
+def test_a_condition_named_group_is_beside_the_groups():
+    table = pd.DataFrame({"smiles": SMILES, "group": np.arange(ROWS) % 3})
+    groups = [f"p{place % 8}" for place in range(ROWS)]
+    model = MolsliceClassifier(**FAST, conditions="group").fit(table, BIG, groups=groups)
+    assert any("groups: column 'group_', 8 in 24 rows" in text for text in model.about_["findings"])
+    assert [condition["name"] for condition in model.about_["conditions"]] == ["group"]
+    assert model.predict(table).shape == (ROWS,)
 
 
 def test_without_groups_nothing_is_said_about_them(regressor):
