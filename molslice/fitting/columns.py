@@ -45,6 +45,8 @@ def columns_of_targets(
 ) -> tuple[str | None, ...] | None:
     """Return the column beside each target that an option names; None if it is not given.
 
+    A target whose column is None or "" has no column, None.
+
     Raises:
         MolsliceError: It is not one column, or one for each target.
     """
@@ -57,7 +59,7 @@ def columns_of_targets(
         raise MolsliceError(
             f"{option} must be one column, or one for each target ({len(names)}), got {columns!r}"
         )
-    return given
+    return tuple(column or None for column in given)
 
 
 def check_names(path: File, table: MoleculeTable, names: Sequence[str], split: str) -> None:

@@ -78,7 +78,7 @@ class UnitReader:
     @property
     def used(self) -> list[str]:
         """The columns of units that are used, each once."""
-        return list(dict.fromkeys(column for column in self.columns if column))
+        return list(dict.fromkeys(column for column in self.columns if column is not None))
 
     def add(self, chunk: Chunk) -> None:
         """Read the rows of a chunk."""
@@ -172,11 +172,12 @@ def to_p_values(data: FitData, path: File) -> None:
     """
     for index, name in enumerate(data.names):
         where, unit = f"{path}, column {name!r}", data.units[index]
-        factor = moles_per_liter(unit, _molecular_weights(data)) if data.kind == "regression" else None
+        factor = moles_per_liter(unit, _molecular_weights(data))
         if factor is None:
-            said = f"unknown concentration {unit!r}; name the unit with --unit, such as nM, umol/L or ug/mL"
-            said = said if data.kind == "regression" else "classes have no p-values"
-            raise MolsliceError(f"{where}: {said}")
+            raise MolsliceError(
+                f"{where}: unknown concentration {unit!r}; name the unit with --unit, such as nM, umol/L or "
+                "ug/mL"
+            )
         upper = data.targets[:, index] if data.bounds is None else data.bounds[1, :, index]
         if (wrong := np.flatnonzero(upper <= 0)).size:
             row = int(wrong[0])

@@ -31,9 +31,9 @@ class FitOptions:
         partner_column: The column of the second molecule of a pair; None for single molecules.
         symmetric: Whether the order of a pair has no meaning.
         written: How the numbers of the targets are written.
-        relations: The column of relations of each target, None or "" for one without; None finds it.
+        relations: The column of relations of each target, None for one without; None finds it.
         units: The unit of each target, "" for one without; empty for no units.
-        unit_columns: The column of units of each target, None or "" for one without; None finds it.
+        unit_columns: The column of units of each target, None for one without; None finds it.
         transform: `p` to learn the negative common logarithm of concentrations in mol/L; None for values.
         weight: The column of weights; None without one.
         errors: The column of standard errors of each target, None for one without.

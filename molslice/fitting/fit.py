@@ -38,6 +38,7 @@ from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
 from molslice.fitting.table import read_fit_data
+from molslice.fitting.target_checks import describe_without_logarithm
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -242,8 +243,6 @@ def fit(
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
-        if class_weight is not None and rows.kind == "regression":
-            raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
         places = rows.sort()  # a model does not depend on the order of the rows in the table
         encoder_use, embed = None, _no_embedding
         if encoder is not None:
@@ -256,7 +255,7 @@ def fit(
         if encoder is not None:
             encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
         refits = options.refit and bool(rows.test.any())
-        _check_size(features, rows.learned if refits else rows.learned[~rows.test], path)
+        _check_size(features, rows.known if refits else rows.known[~rows.test], rows.learned.shape[1], path)
         now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
         shared = (features, options, encoder_use, partial)
         measured = fit_stacks(
@@ -268,6 +267,7 @@ def fit(
         )
         model = measured
         if refits:
+            rows.findings += describe_without_logarithm(rows)
             all_rows = replace(rows, test=np.zeros_like(rows.test), findings=[])
             model = fit_stacks(
                 all_rows,
@@ -316,11 +316,19 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
 
-def _check_size(features: Features, values: np.ndarray, path: File) -> None:
-    """Refuse, before the work, so many targets that the written learners could not be read again."""
-    if sum(stored_bytes(features, int(rows)) for rows in np.isfinite(values).sum(0)) > LARGEST_ARRAYS:
+def _check_size(features: Features, known: np.ndarray, columns: int, path: File) -> None:
+    """Refuse, before the work, so many targets that the written learners could not be read again.
+
+    Args:
+        features: What the learners take.
+        known: Whether a target has a value or a limit, bool [n, T].
+        columns: Number of learned columns: T, or the parts of several classes.
+        path: The table, for messages.
+    """
+    counts = np.broadcast_to(known.sum(0), columns)
+    if sum(stored_bytes(features, int(rows)) for rows in counts) > LARGEST_ARRAYS:
         raise MolsliceError(
-            f"{path}: a model of {values.shape[1]:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
+            f"{path}: a model of {columns:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
         )
 

@@ -203,9 +203,9 @@ class LearnerFits:
 
     def _fit_learners(self, index: int) -> TargetFit:
         classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
-        known = self.data.known[:, 0 if self.data.classes is not None else index]
-        rows = np.flatnonzero(~self.data.test & known)
-        folds, fitted = self.folds[:, rows], TargetFit(rows, self.data.labels(index)[rows])
+        labels = self.data.labels(index)
+        rows = np.flatnonzero(~self.data.test & labels.known)
+        folds, fitted = self.folds[:, rows], TargetFit(rows, labels[rows])
         num_folds = int(folds.max()) + 1
         if not classes:
             fitted.indicators[SIZE] = self.features[rows].size()

@@ -74,10 +74,10 @@ class LimitReader:
         )
         self.columns: list[str | None] = [None] * len(names)
         if options.relations is not None:
-            self.columns = [column or None for column in options.relations]  # "" for no column
+            self.columns = [*options.relations]
         elif len(names) == len(detected) == 1:
             self.columns = [*detected]
-        for column in filter(None, options.relations or ()):
+        for column in self.used if self._given else ():
             if table.find(column) in {table.find(name) for name in (table.smiles_column, *names)}:
                 raise MolsliceError(f"the column {column!r} cannot be both a relation and a target or SMILES")
         self._read: list[list[ReadValues]] = [[] for _ in names]

@@ -6,7 +6,7 @@ import numpy as np
 
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, NumberFormat, numbers
-from molslice.fitting.data import FitOptions
+from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
 __all__ = ["PrecisionReader"]
@@ -58,36 +58,38 @@ class PrecisionReader:
                 )
         self._read.append(block)
 
-    def values(self, known: np.ndarray, kind: str) -> tuple[np.ndarray | None, np.ndarray | None, list[str]]:
-        """Return weights and standard errors. An empty cell gets the median of the others.
+    def attach(self, data: FitData) -> None:
+        """Make weights and standard errors a part of the rows, which are all rows of the table.
 
-        Args:
-            known: Whether a target has a value or a limit, bool [n, T].
-            kind: Kind of the targets.
-
-        Returns:
-            Weights, float64 [n], and standard errors, float64 [n, T], as in `FitData`, and what was found,
-            one sentence each.
+        A row without a weight gets the median of the others. A missing standard error is NaN.
 
         Raises:
-            MolsliceError: A column is empty, or there are standard errors of classes.
+            MolsliceError: A column is empty.
         """
         if not self.columns:
-            return None, None, []
+            return
         read = dict(zip(self.columns, np.concatenate(self._read).T, strict=True))
-        weights, noise, findings = None, None, []
         if self._weight is not None:
-            weights, finding = _filled(read[self._weight], np.asarray(known.any(1)), self._weight)
-            findings.append(f"weights: column {self._weight!r}{finding}")
+            data.weights, finding = _filled(read[self._weight], np.asarray(data.known.any(1)), self._weight)
+            data.findings.append(f"weights: column {self._weight!r}{finding}")
         if any(self._errors):
-            if kind != "regression":
-                raise MolsliceError("the targets are classes, which have no standard errors")
-            noise = np.zeros(known.shape)
-            for index, (name, column) in enumerate(zip(self._names, self._errors, strict=True)):
-                if column is not None:
-                    noise[:, index], finding = _filled(read[column], known[:, index], column)
-                    findings.append(f"{name}: standard errors in column {column!r}{finding}")
-        return weights, noise, findings
+            no_errors = np.zeros(len(data.smiles))
+            data.noise = np.stack(
+                [no_errors if column is None else read[column] for column in self._errors], axis=1
+            )
+
+    def fill_errors(self, data: FitData) -> None:
+        """Replace missing standard errors by the median of the others, all in the unit of their target.
+
+        Raises:
+            MolsliceError: A column is empty.
+        """
+        if data.noise is None:
+            return
+        for index, (name, column) in enumerate(zip(self._names, self._errors, strict=True)):
+            if column is not None:
+                data.noise[:, index], finding = _filled(data.noise[:, index], data.known[:, index], column)
+                data.findings.append(f"{name}: standard errors in column {column!r}{finding}")
 
 
 def _filled(values: np.ndarray, known: np.ndarray, column: str) -> tuple[np.ndarray, str]:

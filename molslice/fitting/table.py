@@ -24,7 +24,7 @@ from molslice.fitting.groups import join_groups
 from molslice.fitting.limits import LimitReader, describe_held_out
 from molslice.fitting.precision import PrecisionReader
 from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
-from molslice.fitting.target_checks import MIN_ROWS, check_targets, count_rows, is_logarithmic
+from molslice.fitting.target_checks import MIN_ROWS, check_kind, check_targets, count_rows, is_logarithmic
 from molslice.types import MolsliceError
 
 __all__ = ["read_fit_data"]
@@ -70,12 +70,12 @@ def read_fit_data(
         if kind != "regression":
             written, meanings = find_classes(table, [name for name in names if name not in texts], written)
             findings += meanings
-        side = SideColumns(table, names, conditions.names)
-        limits = LimitReader(table, names, side, options, texts)
         precision = PrecisionReader(table, names, options)
+        used = [*conditions.names, *options.side_columns.values(), *precision.columns]
+        side = SideColumns(table, names, used)
+        limits = LimitReader(table, names, side, options, texts)
         units = UnitReader(table, names, side, options)
-        needed = [*options.side_columns.values(), *conditions.names, *side.names]
-        extra = dict.fromkeys([*needed, *limits.used, *precision.columns, *units.used])
+        extra = dict.fromkeys([*used, *side.names, *limits.used, *units.used])
         for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
             side.add(chunk)
             smiles += chunk[column]
@@ -94,6 +94,7 @@ def read_fit_data(
     findings += classes.meanings
     values = limits.targets(classes, path)
     targets, target_kind = values.exact, values.kind
+    check_kind(target_kind, names[0], options, path)
     notices = [
         *side.notices([*limits.used, *units.used]),
         # values in several units are checked when they are converted
@@ -116,10 +117,9 @@ def read_fit_data(
     data.standardize = options.standardize
     data.classes, data.words = classes.several, classes.words
     data.bounds, data.losses = values.bounds, [*values.losses]
-    data.weights, data.noise, precision_findings = precision.values(data.known, target_kind)
-    data.findings += precision_findings
+    precision.attach(data)
     data.units = options.units or ("",) * len(names)
-    _convert(data, units, options, path, places)
+    _convert(data, units, precision, options, path, places)
     conditions.attach(data)
     dates = read_division(data, cells, options, path, places)
     _drop_unreadable(data, path, places, strict=options.strict)
@@ -146,7 +146,12 @@ def read_fit_data(
 
 
 def _convert(
-    data: FitData, units: UnitReader, options: FitOptions, path: File, places: Sequence[str]
+    data: FitData,
+    units: UnitReader,
+    precision: PrecisionReader,
+    options: FitOptions,
+    path: File,
+    places: Sequence[str],
 ) -> None:
     """Convert targets to one unit or to p-values, and check the converted values."""
     if units.used:
@@ -155,6 +160,7 @@ def _convert(
         data.notices += notices
         for notice in notices:
             logger.warning("%s", notice)
+    precision.fill_errors(data)
     if options.transform == "p":
         to_p_values(data, path)
 

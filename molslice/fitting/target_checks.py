@@ -7,10 +7,18 @@ import numpy as np
 from molslice.data.molecules.csv import check_rounding
 from molslice.data.target_values import is_log_normal
 from molslice.files.urls import File
-from molslice.fitting.data import FitData, Scale
+from molslice.fitting.data import FitData, FitOptions, Scale
+from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["MIN_ROWS", "check_targets", "count_rows", "is_logarithmic"]
+__all__ = [
+    "MIN_ROWS",
+    "check_kind",
+    "check_targets",
+    "count_rows",
+    "describe_without_logarithm",
+    "is_logarithmic",
+]
 
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
@@ -20,6 +28,33 @@ ROUNDING = 1e-14  # relative difference of means of equal values
 def count_rows(count: int, what: str = "row") -> str:
     """Return a number of rows as text, such as `1 row` or `2,000 training rows`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def check_kind(kind: Kind, name: str, options: FitOptions, path: File) -> None:
+    """Check that the options are for the kind of the targets.
+
+    Args:
+        kind: Kind of the targets.
+        name: The first target, for messages.
+        options: The options of the fit.
+        path: The table, for messages.
+
+    Raises:
+        MolsliceError: One is for numbers, but the targets are classes, or the other way round.
+    """
+    if kind == "regression":
+        if options.class_weight is not None:
+            raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
+        return
+    for given, reason in (
+        (any(options.relations or ()), "the targets are classes, which have no limits"),
+        (any(options.unit_columns or ()), "the targets are classes, which have no units"),
+        (any(options.errors or ()), "the targets are classes, which have no standard errors"),
+        (options.transform is not None, "the targets are classes, and classes have no p-values"),
+        (options.scale == "log", "the scale log is for numbers, but the targets are classes"),
+    ):
+        if given:
+            raise MolsliceError(f"{path}, column {name!r}: {reason}")
 
 
 def check_targets(data: FitData, path: File) -> None:
@@ -107,17 +142,15 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
         scale: The scale that the user asks for; None finds it.
 
     Raises:
-        MolsliceError: `scale` is `log`, and a target is a class or a value is not positive.
+        MolsliceError: `scale` is `log`, and a value is not positive.
     """
     if scale == "linear" or (scale is None and data.kind != "regression"):
         return False
     name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
-        if data.bounds is not None and data.kind == "regression":  # an upper limit must be positive too
+        if data.bounds is not None:  # an upper limit must be positive too
             values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
         where = f"{path}, column {name!r}"
-        if data.kind != "regression":
-            raise MolsliceError(f"{where}: the scale log is for numbers, but the targets are classes")
         if (bad := np.flatnonzero(values <= 0)).size:
             row = int(bad[0])
             raise MolsliceError(
@@ -133,3 +166,19 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
     span = f"from {known.min():.4g} to {known.max():.4g}"
     data.findings.append(f"{name}: learned as its logarithm (detected: positive and skewed, {span})")
     return True
+
+
+def describe_without_logarithm(data: FitData) -> list[str]:
+    """Say how many held-out values a fit to all rows leaves out, a sentence for each target with some.
+
+    Whether the logarithm is learned is found in the training rows, so a held-out value may have none.
+    """
+    sentences = []
+    for index in np.flatnonzero(data.logarithmic).tolist():
+        without = data.test & data.known[:, index] & ~data.labels(index).known
+        if count := int(without.sum()):
+            values = count_rows(count, "held-out value")
+            sentences.append(
+                f"{data.names[index]}: {values} without a logarithm, left out of the fit to all rows"
+            )
+    return sentences

@@ -66,6 +66,12 @@ class Labels:
         """Whether a row is a limit, bool [n]."""
         return np.isnan(self.values)
 
+    @property
+    def known(self) -> np.ndarray:
+        """Whether a row has a value or a finite bound, bool [n]."""
+        finite = np.isfinite(self.values[None] if self.bounds is None else self.bounds)
+        return np.asarray(finite.any(0))
+
     def of_model(self, number: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what a model learns that has no likelihood of limits, such as trees.
 

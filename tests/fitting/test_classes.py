@@ -292,6 +292,8 @@ def test_words_for_missing_values_are_no_class(table, tmp_path):
         ("number", {"class_weight": "balanced"}, "class_weight is for classes; the targets"),
         ("bit", {"class_weight": "heavy"}, "unknown class_weight 'heavy'; choices: balanced"),
         ("three", {"scale": "log"}, "the scale log is for numbers"),
+        ("three", {"relation": "block"}, "column 'three': the targets are classes, which have no limits"),
+        ("bit", {"unit_column": "block"}, "column 'bit': the targets are classes, which have no units"),
     ],
 )  # fmt: skip
 def test_classes_that_cannot_be_fitted_are_refused(target, options, message, table, tmp_path):

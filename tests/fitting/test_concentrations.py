@@ -6,6 +6,7 @@ from rdkit import Chem
 from rdkit.Chem.Descriptors import MolWt
 
 from molslice.cli import main
+from molslice.fitting.columns import columns_of_targets
 from molslice.fitting.concentrations import P_UNIT, moles_per_liter
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
@@ -110,7 +111,7 @@ def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
         MolsliceError, match=r"'unit': values in several units \(nM in 40 rows, % in 20 rows\), and %"
     ):
         read(file)
-    assert read(file, unit_columns=("",)).targets.max() == ROWS
+    assert read(file, unit_columns=columns_of_targets("unit_column", "", ["y"])).targets.max() == ROWS
     file = write(tmp_path, smiles, values, ["nM"] * 58 + ["", "NA"])
     data = read(file, unit_columns=("unit",))
     assert len(data.targets) == 58
@@ -118,6 +119,13 @@ def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
     for name, message in (("nothing", "nothing"), ("ic50", "'ic50' cannot be both a unit and a target")):
         with pytest.raises(MolsliceError, match=message):
             read(file, unit_columns=(name,))
+
+
+def test_a_column_of_groups_is_no_unit(smiles, tmp_path):
+    file = write(tmp_path, smiles, range(1, ROWS + 1), ["nM", "uM", "mM"] * (ROWS // 3))
+    data = read(file, groups="unit")
+    assert data.targets.max() == ROWS
+    assert not any("converted" in text for text in data.findings + data.notices)
 
 
 def test_p_values(smiles, molar, tmp_path):

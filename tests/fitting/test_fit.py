@@ -562,14 +562,14 @@ def test_values_far_outside_are_learned_if_asked(smiles, tmp_path, capsys):
 def test_what_the_numbers_mean_is_named_before_the_fit_and_on_the_card(smiles, tmp_path, capsys):
     rows = [[text, i % 3, ">" if i % 4 else "=", ["nM", "uM"][i % 2]] for i, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "Relation", "unit"], rows)
-    data = read(file, limits="exact", unit_columns=("",))
+    data = read(file, limits="exact", unit_columns=(None,))
     assert [text.split(",")[0] for text in data.notices] == [
         "column 'Relation' has relations",
         "column 'unit' has units",
         "y: has only 0",
     ]
     assert "nM in 45 rows" in data.notices[1]
-    options = {"kind": "regression", "unit_columns": ("",)}
+    options = {"kind": "regression", "unit_columns": (None,)}
     assert read(file, limits="exact", **options).notices == data.notices[:2]
     assert read(file, **options).notices == data.notices[1:2]  # limits are learned
     assert not read(file, kind="regression").notices  # and units are converted

@@ -168,12 +168,28 @@ def test_the_standard_error_of_a_logarithm(smiles, tmp_path):
     assert labels.noise[row] == pytest.approx(0.1 / np.sqrt(2) / np.log(10))
 
 
+def test_a_missing_error_is_the_median_in_the_unit_of_the_model(smiles, tmp_path):
+    rows = [[text, 100 + i, "nM", 10.0] for i, text in enumerate(smiles)]
+    rows[60:] = [[text, 1 + i / 1000, "uM", 0.02] for i, text in enumerate(smiles[60:])]
+    rows[-1][3] = ""
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "unit", "se"], rows)
+    data = read(file, errors=("se",), unit_columns=("unit",))
+    assert data.units == ("nM",)
+    assert sorted({round(float(error), 6) for error in data.noise[:, 0]}) == [10.0, 20.0]
+    assert data.noise[data.smiles.index(rows[-1][0]), 0] == 10.0
+    p_values = read(file, errors=("se",), unit_columns=("unit",), transform="p")
+    row = p_values.smiles.index(rows[-1][0])
+    assert p_values.noise[row, 0] == pytest.approx(10.0 / (1000.0 * rows[-1][1] * np.log(10.0)))
+
+
 def test_one_of_two_targets_has_errors(smiles, tmp_path):
     rows = [[text, i, 2 * i, 0.5] for i, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "z", "se"], rows)
     data = read(file, "y", "z", errors=("se", None))
     assert data.labels(0).noise is not None
     assert data.labels(1).noise is None
+    about = fit(file, ["y", "z"], tmp_path / "m", error=["se", ""], encoder=None, members=2, quality="fast")
+    assert about["options"]["errors"] == ("se", None)
 
 
 def test_the_command_line(table, tmp_path, capsys):

@@ -303,3 +303,16 @@ def test_the_mean_fold_error_is_beside_the_announced_error(table, tmp_path):
     assert (header[1], line[1]) == ("metric", "mean fold error")
     assert "mean fold error" in (tmp_path / "model" / "card.md").read_text()
     assert "metrics" not in fitted(table, "ic50", tmp_path / "linear", scale="linear")["results"][0]
+
+
+def test_a_held_out_value_without_a_logarithm_is_left_out_of_the_fit_to_all_rows(smiles, tmp_path):
+    rows = [[text, len(text), "train" if row % 10 else "test"] for row, text in enumerate(smiles)]
+    rows[0][1] = 0
+    table = write_table(tmp_path / "measured.csv", ["smiles", "y", "part"], rows)
+    about = fitted(
+        table, "y", tmp_path / "model", scale="log", split="part", refit=True, members=2, quality="fast"
+    )
+    assert "y: 1 held-out value without a logarithm, left out of the fit to all rows" in about["findings"]
+    (result,) = about["results"]
+    assert (result["test_rows"], result["train_rows"]) == (11, 109)
+    assert len(load_model(tmp_path / "model").predict(smiles)) == len(smiles)
