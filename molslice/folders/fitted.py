@@ -277,6 +277,7 @@ def read_fitted(folder: Path) -> FittedModel:
     )
     model = FittedModel(targets, learners, stacks, record, scales, conditions)
     _check_folds(model, folder)
+    _check_side_columns(model, folder)
     _check_scales(model, folder)
     if model.fragment not in FRAGMENTS:
         raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
@@ -319,6 +320,14 @@ def _check_folds(model: FittedModel, folder: Path) -> None:
     known = isinstance(repeats, int) and not isinstance(repeats, bool) and 1 <= repeats <= MAX_ASSIGNMENTS
     if not known or (repeats > 1 and model.num_members > MAX_MEMBERS):
         raise MolsliceError(f"invalid assignments in {folder / FIT}: {repeats!r}")
+
+
+def _check_side_columns(model: FittedModel, folder: Path) -> None:
+    for option in ("relations", "unit_columns"):
+        columns = model.about["options"].get(option)
+        sound = columns is None or (isinstance(columns, list) and len(columns) == len(model.targets.names))
+        if not sound or not all(column is None or isinstance(column, str) for column in columns or ()):
+            raise MolsliceError(f"invalid {option} in {folder / FIT}: {columns!r:.200}")
 
 
 def _check_networks(model: FittedModel, folder: Path) -> None:

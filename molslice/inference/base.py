@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from itertools import tee
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,6 +60,7 @@ class SmilesPredictor(ABC):
         conditions: The numbers and categories that the model takes beside a molecule.
         partner: The name of the second molecule of each row, given as a condition; None for single molecules.
         smiles_column: The column of SMILES in tables; None finds it.
+        fit_options: The options of `molslice fit`; empty for other models.
         label: Name of a prediction in reports of progress.
     """
 
@@ -74,6 +76,7 @@ class SmilesPredictor(ABC):
     conditions: tuple[Condition, ...] = ()
     partner: str | None = None
     smiles_column: str | None = None
+    fit_options: Mapping[str, Any] = MappingProxyType({})
     label: str = "predict"
     _domain: TrainingDomain | None = None
 

@@ -108,6 +108,7 @@ class FittedPredictor(SmilesPredictor):
         self.targets, self.num_members, self.classes = model.targets, model.num_members, model.classes
         self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
         self.conditions, self.partner = model.conditions, model.partner
+        self.fit_options = model.about["options"]
         if self.partner is not None:
             self.smiles_column = model.about["smiles_column"]
         self.device = encoder.device if encoder is not None else torch.device("cpu")

@@ -12,6 +12,7 @@ from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.table import read_fit_data
 from molslice.inference.load import load_model
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.fitting.test_fit import write_table
 from tests.inference.models import embedded_smiles
@@ -188,3 +189,31 @@ def test_a_model_of_p_values_predicts_them(smiles, molar, tmp_path, capsys):
     assert "has no measured values: no column pic50" in capsys.readouterr().err
     with pytest.raises(MolsliceError, match="unknown transform 'q'; choices: p"):
         fit(file, "ic50", tmp_path / "other", transform="q", encoder=None)
+
+
+def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path):
+    values = [f"{number * 1e9:.6g}" for number in molar]
+    fast = {"encoder": None, "members": 2, "quality": "fast", "split": "all", "quiet": True}
+    file = write(tmp_path, smiles, values, ["nM"] * ROWS)
+    fit(file, "ic50", tmp_path / "model", unit_column="unit", **fast)
+    fit(file, "ic50", tmp_path / "detected", **fast)
+    fit(file, "ic50", tmp_path / "without", unit_column="", **fast)
+    (expected,) = metrics(tmp_path / "without", file)
+    for name in ("model", "detected"):
+        assert metrics(tmp_path / name, file)[0]["value"] == expected["value"]
+    file = write(tmp_path, smiles, [f"{number * 1e6:.6g}" for number in molar], ["µM"] * ROWS)
+    with pytest.raises(
+        MolsliceError, match=r"row 1 .*the value of 'ic50' is in uM, but the model predicts nM"
+    ):
+        metrics(tmp_path / "model", file)
+    metrics(tmp_path / "detected", file)  # no unit is known
+    file = write(tmp_path, smiles, values, ["µM", *["nM"] * (ROWS - 1)])
+    with pytest.raises(MolsliceError, match=r"row 2 .* is in nM, but others are in uM; convert it"):
+        metrics(tmp_path / "detected", file)
+    assert metrics(tmp_path / "without", file)[0]["value"] == expected["value"]
+
+
+def metrics(folder, file):
+    out = file.with_name("out.csv")
+    out.unlink(missing_ok=True)
+    return predict_table(load_model(folder), file, out, metrics=True).metrics

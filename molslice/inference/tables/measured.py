@@ -1,12 +1,12 @@
 """The errors of predictions of a table whose columns hold the measured values."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 
 from molslice.data.molecules.input_files import name_of
-from molslice.data.molecules.limits import ReadValues, read_limits
+from molslice.data.molecules.limits import ReadValues, plain_cell, read_limits
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, labels
@@ -23,7 +23,8 @@ __all__ = ["MeasuredValues"]
 class MeasuredValues:
     """Measured values in the input, and their predictions.
 
-    A limit, such as `>10`, has no error if the prediction meets it, and else the distance to it.
+    A limit, such as `>10`, has no error if the prediction meets it, and else the distance to it. The columns
+    of relations and units are found as in the fit.
 
     Args:
         predictor: The model.
@@ -49,9 +50,15 @@ class MeasuredValues:
             )
         for name in self.columns:
             table.find(name)
-        side = SideColumns(table, list(self.columns)) if targets.kind == "regression" else None
-        relations = side.relations if side is not None and len(self.columns) == 1 else []
-        self._relation = relations[0] if len(relations) == 1 else None
+        self._relations: dict[str, str] = {}
+        self._unit_columns: dict[str, str] = {}
+        self._units = dict(zip(targets.names, map(_plain_unit, targets.units), strict=True))
+        if targets.kind == "regression":
+            side, options = SideColumns(table, list(self.columns)), predictor.fit_options
+            if options.get("limits") != "exact":
+                self._relations = self._beside(options.get("relations"), side.relations, present)
+            if "unit_columns" in options and options["transform"] is None:
+                self._unit_columns = self._beside(options["unit_columns"], side.units, present)
         self._domain, self.trained = predictor.known_domain(), 0
         self._several: SeveralClasses | None = getattr(predictor, "classes", None)
         self._class_names: Sequence[Sequence[str]] = getattr(predictor, "class_names", ())
@@ -62,20 +69,51 @@ class MeasuredValues:
     @property
     def needed(self) -> list[str]:
         """The columns of the input that `add` needs beside the SMILES."""
-        return [*self.columns, *([] if self._relation is None else [self._relation])]
+        beside = [*self._relations.values(), *self._unit_columns.values()]
+        return [*self.columns, *dict.fromkeys(beside)]
+
+    def _beside(
+        self, named: Sequence[str | None] | None, detected: Sequence[str], present: Container[str | None]
+    ) -> dict[str, str]:
+        """Return the named column beside each measured target, or the only detected one, by the target."""
+        if named is None:
+            return {name: detected[0] for name in self.columns if len(self.columns) == len(detected) == 1}
+        columns = {name: named[index] for name, index in self.columns.items()}
+        return {name: column for name, column in columns.items() if column and column.strip() in present}
+
+    def _check_units(self, chunk: Chunk, name: str, values: np.ndarray) -> None:
+        """Check that values are in the unit of the model, or in one unit if the model has none.
+
+        Raises:
+            MolsliceError: One is in another unit.
+        """
+        cells = chunk[self._unit_columns[name]]
+        for row in np.flatnonzero(np.isfinite(values)).tolist():
+            if not (unit := _plain_unit(cells[row])):
+                continue
+            self._units[name] = self._units[name] or unit
+            if unit != self._units[name]:
+                raise MolsliceError(
+                    f"{chunk.where(row)}: the value of {name!r} is in {unit}, but "
+                    f"{'the model predicts' if self._targets.units[self.columns[name]] else 'others are in'} "
+                    f"{self._units[name]}; convert it"
+                )
 
     def add(self, chunk: Chunk, predictions: TableRows) -> None:
         """Keep the values of a chunk.
 
         Raises:
-            MolsliceError: A cell is not a number.
+            MolsliceError: A cell is not a number, or a value is in another unit.
         """
         places = [*range(len(self._several.names))] if self._several else [*self.columns.values()]
         predicted = predictions.values[:, places]
         # a prediction that is not finite counts as infinitely wrong
         failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
         if self._targets.kind == "regression":
-            read = [read_limits(chunk, name, self._relation) for name in self.columns]
+            read = [read_limits(chunk, name, self._relations.get(name)) for name in self.columns]
+            for name, target in zip(self.columns, read, strict=True):
+                if name in self._unit_columns:
+                    self._check_units(chunk, name, target.values)
             self._limits += [int((target.sides[~failed] != 0).sum()) for target in read]
             values = np.stack(list(map(_nearest, read, predicted.T)), axis=1)
         else:
@@ -118,6 +156,11 @@ class MeasuredValues:
             }
             for place, (name, index) in enumerate(self.columns.items())
         ]
+
+
+def _plain_unit(cell: str) -> str:
+    """Return a unit with one spelling of micro; empty for a missing unit."""
+    return plain_cell(cell).replace("µ", "u").replace("μ", "u")
 
 
 def _nearest(read: ReadValues, predicted: np.ndarray) -> np.ndarray:
