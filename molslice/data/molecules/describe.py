@@ -129,6 +129,24 @@ def describe_molecules(
 
 
 def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
+    """Describe rows with their conditions and second molecules; an equal text is described once."""
+    places: dict[tuple[str, str | None], int] = {}
+    keys = [(str(text), text.reason if isinstance(text, Unreadable) else None) for text in smiles]
+    inverse = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
+    different = [text if reason is None else Unreadable(reason) for text, reason in places]
+    described = replace(
+        _describe_molecules(different, with_groups).take(inverse), conditions=values_of(smiles)
+    )
+    if not any(isinstance(text, Conditioned) and text.partner is not None for text in smiles):
+        return described
+    seconds = [getattr(text, "partner", None) or Unreadable(SECOND) for text in smiles]
+    partners = _describe(seconds, with_groups)
+    pairs = zip(described.errors, partners.errors, strict=True)
+    reasons = [first or (f"{SECOND}: {second}" if second else None) for first, second in pairs]
+    return replace(described, errors=reasons, partners=partners)
+
+
+def _describe_molecules(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
     from molslice.chem.canonical import canonical_molecule  # all need rdkit
     from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
     from molslice.chem.parent import parents
@@ -151,11 +169,4 @@ def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
-    described = DescribedMolecules(values, counts, canonical, compounds, rings, errors, values_of(smiles))
-    if not any(isinstance(text, Conditioned) and text.partner is not None for text in smiles):
-        return described
-    seconds = [getattr(text, "partner", None) or Unreadable(SECOND) for text in smiles]
-    partners = _describe(seconds, with_groups)
-    pairs = zip(errors, partners.errors, strict=True)
-    reasons = [first or (f"{SECOND}: {second}" if second else None) for first, second in pairs]
-    return replace(described, errors=reasons, partners=partners)
+    return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
