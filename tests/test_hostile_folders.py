@@ -242,6 +242,8 @@ FORGED = [
     (["options", "members"], 10**9, "networks"),
     (["assignments"], 3, "invalid assignments"),
     (["assignments"], True, "invalid assignments"),
+    (["options", "relations"], [1], "invalid relations"),
+    (["options", "unit_columns"], [], "invalid unit_columns"),
     (["stacks", 0, "names", 0], "../../x", "'../../x'"),
     (["stacks", 0, "names", 0], "os", "'os'"),
     (["stacks", 0, "weights", 0], float("nan"), "weights"),

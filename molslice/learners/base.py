@@ -40,7 +40,6 @@ class Learner(ABC):
             classes: Whether the target is a class. The prediction is then a score that grows with the
                 probability of class 1; `stacking.py` calibrates it.
             seed: Seed of random choices.
-            weights: How often each row counts, positive, float64 [n]; None for once.
 
         Returns:
             The learner, and the mean prediction for each row by the models that have not seen it, float64

@@ -250,10 +250,14 @@ def _read_counts(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         return arrays["counts"]
     sizes, columns, values = (arrays[f"count_{name}"] for name in ("sizes", "columns", "values"))
     width = arrays["count_width"]
-    if values.dtype != np.uint8 or any(array.dtype.kind != "u" for array in (sizes, columns)):
+    if values.dtype != np.uint8 or any(
+        array.dtype.kind != "u" or array.ndim != 1 for array in (sizes, columns)
+    ):
         raise ValueError("the counts are not whole numbers")
     if width.shape != (1,) or not 0 <= int(width[0]) <= MAX_COUNTS:
         raise ValueError("the counts have an invalid width")
+    if len(sizes) > MAX_POOL or not sizes.sum(dtype=np.int64) == columns.size == values.size:
+        raise ValueError("the counts have other sizes")
     counts = np.zeros((len(sizes), int(width[0])), np.uint8)
     counts[np.repeat(np.arange(len(sizes)), sizes), columns] = values
     return counts

@@ -528,7 +528,9 @@ def test_the_scores_of_an_earlier_gaussian_process_are_not_rounded():
     assert 0.0 < np.abs(difference).max() < 1e-2
 
 
-@pytest.mark.parametrize("damage", ["count_sizes", "count_columns", "count_values", "count_width", "solved"])
+@pytest.mark.parametrize(
+    "damage", ["count_sizes", "many_sizes", "count_columns", "count_values", "count_width", "solved"]
+)
 def test_damaged_counts_and_weights_are_refused(damage):
     features = draw_features(40)
     values, folds = draw_values(features, classes=False), np.arange(40) % 2
@@ -536,13 +538,14 @@ def test_damaged_counts_and_weights_are_refused(damage):
     arrays = kind.fit(features, Labels(values), folds, classes=False, seed=0)[0].arrays()
     changed = {
         "count_sizes": arrays["count_sizes"] + np.uint16(1),
+        "many_sizes": np.zeros(100_000_000, np.uint8),
         "count_columns": arrays["count_columns"] + np.uint16(60_000),
         "count_values": arrays["count_values"].astype(np.int16),
         "count_width": np.array([1 << 40]),
         "solved": arrays["solved"][:-1],
     }[damage]
     with pytest.raises(MolsliceError, match="do not describe a Gaussian process"):
-        kind.from_arrays({**arrays, damage: changed})
+        kind.from_arrays({**arrays, damage.replace("many", "count"): changed})
 
 
 @pytest.mark.parametrize("name", ["boosting", "extra_trees"])
