@@ -328,39 +328,6 @@ def billion_plan() -> str:
 
 # Measurements on a GPU
 
-STEPS = {
-    "collated": "before: any shape, launched by the host",
-    "eager": "fixed shapes",
-    "captured": "captured, `bf16`",
-    "compiled": "captured, `bf16`, compiled layers",
-    "weights": "captured, `bf16-weights`",
-}
-
-
-@block
-def gpu_list() -> str:
-    """Return the rates of training steps in each form."""
-    rows = []
-    for name, step in load("gpu_list")["steps"].items():
-        words = name.removeprefix("pcqm4m ").split()
-        if len(words) == 3 and "molecules_per_second" in step:  # noqa: PLR2004
-            model, attention, form = words
-            data = "PCQM4Mv2" if name.startswith("pcqm4m ") else "`gap_xtb`"
-            rows.append({**step, "entry": f"`{model}`, `{attention}`", "data": data, "form": STEPS[form]})
-    return grid(
-        rows,
-        {
-            "": "{entry}",
-            "molecules": "{data}",
-            "steps": "{form}",
-            "molecules/s": "{molecules_per_second:,.0f}",
-            "step (ms)": "{step_ms:.1f}",
-            "TFLOP/s": "{teraflops:.0f}",
-            "of peak": "{peak_share:.0%}",
-            "memory (GB)": lambda row: decimal(row["peak_gigabytes"]),
-        },
-    )
-
 
 @block
 def gpu_kernels() -> str:
@@ -431,7 +398,6 @@ METHODS = {
 METRICS = {"mae": "MAE", "rmse": "RMSE", "spearman": "Spearman", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
 IN_ERRORS = ("fit good", "fit", "fit without encoder", "forest", "boosting", "chemprop ensemble")
 TO_CHEMPROP, TO_BASELINE = "chemprop ensemble", "best of forest and boosting"
-SEEDS_OF = {"esol": "ESOL", "freesolv": "FreeSolv", "lipo": "Lipophilicity", "bbbp": "BBBP (ROC-AUC)"}
 
 
 @block
@@ -516,49 +482,6 @@ def small_data_curve() -> str:
         ratios = [f"{a['error'] / b['error']:.3f}" if a and b else "-" for a, b in pairs]
         rows.append([name, "error with the encoder over error without", *ratios])
     return markdown(["", "", *("all" if size is None else f"{size:,} rows" for size in sizes)], rows)
-
-
-@block
-def fit_seeds() -> str:
-    """Return what another seed changes in a fit, for one and for two divisions into folds."""
-    return grid(
-        load("fit_seeds")["rows"],
-        {
-            "set": lambda row: SEEDS_OF[row["set"]],
-            "divisions": "{divisions}",
-            "MAE": lambda row: mean_and_sd(row["score"], 3),
-            "mean difference": "{difference_of_two_seeds[mean]:.3f}",
-            "largest": "{difference_of_two_seeds[largest]:.3f}",
-            "coverage of 90% intervals": lambda row: (
-                f"{row['coverage_of_90']:.1%}" if "coverage_of_90" in row else ""
-            ),
-            "seconds of a fit": "{fit_seconds:.1f}",
-        },
-    )
-
-
-LIMITS_AS = {"known": "all values known", "learn": "limits", "drop": "dropped", "exact": "as exact values"}
-
-
-@block
-def fit_limits() -> str:
-    """Return what limits are worth to a fit, beside the same rows without values or with exact ones."""
-    columns = {
-        f"{label}, MAE": partial(lambda way, row: mean_and_sd(row["mae"][way], 3), way)
-        for way, label in LIMITS_AS.items()
-    }
-    return grid(
-        load("fit_limits")["rows"],
-        {
-            "set": lambda row: SEEDS_OF[row["set"]],
-            "limits above": lambda row: {"threshold": "one threshold", "random": "a bound of each row"}[
-                row["scheme"]
-            ],
-            **columns,
-            "additional error that remains": "{excess:.0%}",
-            "coverage of 90% intervals": "{coverage_of_90[learn]:.1%}",
-        },
-    )
 
 
 # Measured uncertainty

@@ -1,6 +1,7 @@
 """Steps with batches of fixed shapes equal steps with collated batches of the same rows."""
 
 import itertools
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -207,6 +208,21 @@ def assert_same(one, other):
             assert_same(one[key], other[key])
     elif isinstance(one, torch.Tensor):
         assert torch.equal(one, other)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
+def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(build_stepper, precision):
+    losses = {}
+    for captured in (True, False):
+        stepper = build_stepper(True, trainer={"accelerator": "cuda", "precision": precision})
+        assert stepper.graphs is not None
+        if not captured:
+            stepper.graphs = None
+        with closing(stepper.stream(0, 0)) as stream:
+            losses[captured] = [float(stepper.step(next(stream), number, 1e-3)) for number in range(20)]
+    assert losses[True] == pytest.approx(losses[False], rel=1e-5)
 
 
 def test_a_run_records_its_kind_of_batches(build_config, tmp_path):
