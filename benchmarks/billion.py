@@ -26,9 +26,9 @@ from prepare import read_smiles, write_smiles
 from record import ROOT, child_seconds, make_parser, record, take_turns
 
 from molslice.data.molecules import prepare
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, featurize_chunk
 from molslice.data.molecules.prepare_files import prepare_files
+from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import FileChunks, open_molecules
 from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
@@ -65,7 +65,7 @@ class Parts:
         packed = [pickle.dumps((chunk, 0)) for chunk in self._split(prepare.CHUNK_ROWS)]
         self.bytes["task"] = sum(map(len, packed)) / self.rows
 
-    def featurize(self) -> list[PackedMolecules]:
+    def featurize(self) -> list[MoleculeStore]:
         """Convert the rows to arrays."""
         none = [np.empty((len(chunk), 0), np.float32) for chunk in self.chunks]
         return [

@@ -168,6 +168,24 @@ class MoleculeArrays:
     bonds: Any
 
 
+class ManyArrays(NamedTuple):
+    """The arrays of k molecules, one after the other. A row without a molecule has no atoms and no bonds.
+
+    Attributes:
+        atoms: Features of all atoms, numpy uint8 [sum n, 9], as in `MoleculeArrays`.
+        bonds: Features of all bonds, numpy uint8 [sum m, 5].
+        atom_counts: Number of atoms of each row, int64 [k].
+        bond_counts: Number of bonds of each row, int64 [k].
+        errors: Reason of each row without a molecule.
+    """
+
+    atoms: Any
+    bonds: Any
+    atom_counts: Any
+    bond_counts: Any
+    errors: dict[int, str]
+
+
 class Batch:
     """Base class of batches, which are frozen dataclasses of tensors and move between devices as a whole."""
 

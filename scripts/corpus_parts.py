@@ -9,7 +9,7 @@ from corpus_keys import Shard
 
 from molslice.chem.descriptors import arrays_and_descriptors, descriptor_names
 from molslice.chem.smiles import ChemError
-from molslice.data.molecules.packed import PackedMolecules
+from molslice.data.molecules.store import MoleculeStore
 from molslice.files.atomic import atomic_file
 from molslice.types import MoleculeArrays
 
@@ -35,16 +35,16 @@ class Part:
 
     def write(self, path: Path) -> None:
         """Write the rows atomically."""
-        packed = PackedMolecules.pack(self.molecules)
-        reasons = "\n".join(packed.errors.get(row, "") for row in range(len(self.lines)))
+        store = MoleculeStore.in_memory(self.molecules)
+        reasons = "\n".join(store.errors.get(row, "") for row in range(len(self.lines)))
         with atomic_file(path) as file:
             np.savez(
                 file,
                 lines=self.lines,
-                atoms=packed.atoms,
-                bonds=packed.bonds,
-                atom_counts=packed.atom_counts,
-                bond_counts=packed.bond_counts,
+                atoms=store.atoms,
+                bonds=store.bonds,
+                atom_counts=store.num_atoms,
+                bond_counts=np.diff(store.bond_offsets),
                 reasons=np.frombuffer(reasons.encode(), np.uint8),
                 descriptors=self.descriptors,
             )

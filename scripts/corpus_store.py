@@ -1,7 +1,7 @@
 """Scale the targets of a corpus and write its store."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from corpus_parts import Part
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.chem.descriptors import descriptor_names
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MoleculeArrays, MolsliceError
 from molslice.version import __version__
@@ -256,7 +255,7 @@ def write_corpus(
     )
 
 
-def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int], Any]) -> PackedMolecules:
+def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int], Any]) -> MoleculeStore:
     values = np.full((len(block.places), len(QUANTUM)), np.nan, np.float32)
     known = block.places >= 0
     values[known] = labels.values[block.places[known]]
@@ -273,5 +272,4 @@ def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int]
         atom_targets = scalings.charges.limit(np.concatenate(parts)[:, None])
     tick(len(block.molecules))
     joined = np.concatenate(targets, axis=1)
-    packed = PackedMolecules.pack(block.molecules, joined, joined.shape[1])
-    return replace(packed, atom_targets=atom_targets, groups=block.groups)
+    return MoleculeStore.in_memory(block.molecules, joined, atom_targets=atom_targets, groups=block.groups)

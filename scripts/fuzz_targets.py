@@ -269,14 +269,13 @@ def _write_store(folder: Path) -> None:
     import numpy as np
 
     from molslice.chem.featurize import molecule_arrays
-    from molslice.data.molecules.packed import PackedMolecules
     from molslice.data.molecules.store import MoleculeStore
 
     if folder.exists():
         return
     molecules = [molecule_arrays("CCO"), "not valid SMILES", molecule_arrays("c1ccccc1")]
-    packed = PackedMolecules.pack(molecules, np.array([[1.0], [np.nan], [2.0]], np.float32), 1)
-    MoleculeStore.write(folder, [packed], target_names=["gap"], target_units=["eV"], source="fuzzing")
+    part = MoleculeStore.in_memory(molecules, np.array([[1.0], [np.nan], [2.0]], np.float32))
+    MoleculeStore.write(folder, [part], target_names=["gap"], target_units=["eV"], source="fuzzing")
 
 
 def _store_seeds() -> list[bytes]:

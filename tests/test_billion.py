@@ -10,7 +10,7 @@ def test_all_parts_are_measured_on_the_same_rows(tmp_path):
     for name in program.NAMES:
         getattr(parts, name)()
     assert parts.rows == 3
-    assert sum(len(part.atom_counts) for part in parts.packed) == 3
+    assert sum(len(part) for part in parts.packed) == 3
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 1 + 3 * program.COPIES
     assert parts.bytes.keys() == {"task", "prediction", "csv", "arrays", "store"}
     assert not (tmp_path / "store").exists()

@@ -10,7 +10,6 @@ from rdkit import Chem
 
 from molslice.cli import main
 from molslice.data.molecules.csv import Csv
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from tests.data.molecules.builders import SMILES, molecules
 from tests.programs import run_in_shell
@@ -23,8 +22,8 @@ def path(tmp_path_factory):
     targets = np.arange(len(SMILES), dtype=np.float32)[:, None] / 3
     targets[2] = np.nan
     folder = tmp_path_factory.mktemp("data") / "store"
-    packed = PackedMolecules.pack(molecules(), targets, 1)
-    MoleculeStore.write(folder, [packed], target_names=["gap"], target_units=["eV"])
+    part = MoleculeStore.in_memory(molecules(), targets)
+    MoleculeStore.write(folder, [part], target_names=["gap"], target_units=["eV"])
     return folder
 
 
@@ -103,7 +102,7 @@ def test_show_draws(data, path, tmp_path):
 
 def test_a_molecule_that_rdkit_refuses_is_shown(data, tmp_path):
     molecule = replace(molecules(["CC"])[0], bonds=np.array([[0, 1, 1, 0, 0]], np.uint8))
-    MoleculeStore.write(tmp_path / "store", [PackedMolecules.pack([molecule])])
+    MoleculeStore.write(tmp_path / "store", [MoleculeStore.in_memory([molecule])])
     code, out, _ = data("show", tmp_path / "store", "--row", 0, "--out", tmp_path / "a.svg")
     assert code == 0
     assert "not reproduced: RDKit cannot read it: Explicit valence" in out
@@ -128,7 +127,7 @@ def test_a_table_gives_the_same_store_again(data, path, tmp_path, ending, worker
 
 
 def test_what_a_smiles_does_not_reproduce_is_in_its_row(data, tmp_path):
-    MoleculeStore.write(tmp_path / "store", [PackedMolecules.pack(molecules(ODD))])
+    MoleculeStore.write(tmp_path / "store", [MoleculeStore.in_memory(molecules(ODD))])
     code, _, err = data("csv", tmp_path / "store", "--out", tmp_path / "a.csv")
     assert code == 0
     assert (
@@ -162,7 +161,7 @@ def test_a_closed_pipe_ends_a_table_quietly(path, tmp_path):
 
 def test_shards_are_written_as_one_table(data, path, tmp_path):
     for name in ("a", "b"):
-        MoleculeStore.write(tmp_path / "shards" / name, [PackedMolecules.pack(molecules())])
+        MoleculeStore.write(tmp_path / "shards" / name, [MoleculeStore.in_memory(molecules())])
     assert data("csv", tmp_path / "shards", "--out", "-", "--quiet")[1].count("CCO,\n") == 2
 
 

@@ -303,11 +303,8 @@ def test_a_configuration_that_grows_or_runs_is_refused(text, tmp_path, mark):
 @pytest.fixture
 def store(tmp_path):
     molecules = [molecule_arrays("CCO"), "not valid SMILES", molecule_arrays("c1ccccc1")]
-    memory = MoleculeStore.in_memory(molecules, np.ones((3, 1), np.float32), target_names=["gap"])
-    from molslice.data.molecules.packed import PackedMolecules
-
-    packed = PackedMolecules.pack(molecules, memory.targets, 1)
-    MoleculeStore.write(tmp_path / "store", [packed], target_names=["gap"], target_units=["eV"])
+    memory = MoleculeStore.in_memory(molecules, np.ones((3, 1), np.float32))
+    MoleculeStore.write(tmp_path / "store", [memory], target_names=["gap"], target_units=["eV"])
     return tmp_path / "store"
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from molslice.config.settings import DataConfig
 from molslice.data import MoleculeDataset, build_dataset
+from molslice.data.molecules.header import LAYOUT
 from molslice.data.molecules.input_files import find_files, name_of
-from molslice.data.molecules.packed import LAYOUT, PackedMolecules
 from molslice.data.molecules.prepare import CHUNK_ROWS, Featurizing, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import open_molecules
@@ -151,8 +151,8 @@ def chunks_of(smiles: Sequence[str]) -> list[Sequence[str]]:
     return [smiles[start : start + CHUNK_ROWS] for start in range(0, len(smiles), CHUNK_ROWS)]
 
 
-def featurize(chunks: Iterable[Sequence[str]], workers: int = 0) -> Iterator[PackedMolecules]:
-    """Convert chunks of SMILES to packed molecules, as `molslice prepare` does.
+def featurize(chunks: Iterable[Sequence[str]], workers: int = 0) -> Iterator[MoleculeStore]:
+    """Convert chunks of SMILES to stores in memory, as `molslice prepare` does.
 
     Args:
         chunks: The SMILES.
@@ -187,9 +187,5 @@ def _dataset(data: DataConfig) -> MoleculeDataset:
 
 
 def _write(store: MoleculeStore, path: Path) -> None:
-    counts = np.diff(store.bond_offsets)
-    packed = PackedMolecules(
-        store.atoms, store.bonds, store.num_atoms, counts, np.asarray(store.targets), store.errors
-    )
     names, units = store.target_names, store.target_units
-    MoleculeStore.write(path, [packed], target_names=names, target_units=units, source=store.header["source"])
+    MoleculeStore.write(path, [store], target_names=names, target_units=units, source=store.header["source"])

@@ -17,7 +17,6 @@ Source: `Code/GraphMol/MolPickler.cpp` of RDKit.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,9 @@ from molslice.chem.vocabulary import (
     RADICALS,
     STEREO,
 )
+from molslice.types import ManyArrays
 
-__all__ = ["ManyArrays", "read_binaries"]
+__all__ = ["read_binaries"]
 
 HEADER = np.frombuffer(bytes.fromhex("efbeadde 00000000 10000000 04000000 00000000"), np.uint8)
 BEGIN, ATOMS, BONDS, RINGS = 0x80, 0x01, 0x0B, 0x42
@@ -59,24 +59,6 @@ _RADICALS, _TYPES, _STEREOS = _table(RADICALS), _table(BOND_TYPE), _table(STEREO
 # bytes after a mask, without the isotope
 _BITS = np.array([(mask & 0xFE).bit_count() for mask in range(256)])
 _BOND_BYTES = np.array([bool(flags & OTHER_TYPE) + bool(flags & DIRECTED) for flags in range(256)])
-
-
-class ManyArrays(NamedTuple):
-    """The arrays of k rows, one after the other. A row that cannot be read has no atoms and no bonds.
-
-    Attributes:
-        atoms: uint8 [sum n, 9], as in `MoleculeArrays`.
-        bonds: uint8 [sum m, 5].
-        atom_counts: Number of atoms of each row, int64 [k].
-        bond_counts: Number of bonds of each row, int64 [k].
-        errors: Reason of each row that cannot be read.
-    """
-
-    atoms: np.ndarray
-    bonds: np.ndarray
-    atom_counts: np.ndarray
-    bond_counts: np.ndarray
-    errors: dict[int, str]
 
 
 def read_binaries(binaries: Sequence[bytes]) -> ManyArrays:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from rdkit import Chem, rdBase
 
-from molslice.chem.binary import ManyArrays, read_binaries
+from molslice.chem.binary import read_binaries
 from molslice.chem.canonical import canonical_unguarded
 from molslice.chem.smiles import HARD_MAX_ATOMS, ChemError, parse_unguarded, quiet_rdkit, rdkit_reason
 from molslice.chem.vocabulary import (
@@ -29,14 +29,13 @@ from molslice.chem.vocabulary import (
     RADICALS,
     STEREO,
 )
-from molslice.types import MoleculeArrays, MolsliceError
+from molslice.types import ManyArrays, MoleculeArrays, MolsliceError
 
 __all__ = [
     "ATOM_ORDERS",
     "HARD_MAX_ATOMS",
     "AtomOrder",
     "ChemError",
-    "ManyArrays",
     "arrays_by_getters",
     "check_options",
     "many_molecule_arrays",

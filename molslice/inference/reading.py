@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import torch
 
-from molslice.data.molecules.prepare import Featurizing, pack_smiles
+from molslice.data.molecules.prepare import Featurizing, read_smiles
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool, count_cores
 
@@ -51,6 +50,4 @@ class SmilesReader(WorkerPool):
             MolsliceError: A worker process was killed.
         """
         how = Featurizing(self.max_atoms, self.atom_order, descriptors=self.with_descriptors)
-        arguments = ((chunk, np.empty((len(chunk), 0), np.float32), how) for chunk in chunks)
-        for packed in self.map(pack_smiles, arguments):
-            yield MoleculeStore.from_packed([packed])
+        yield from self.map(read_smiles, ((chunk, how) for chunk in chunks))

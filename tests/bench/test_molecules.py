@@ -67,7 +67,7 @@ def test_data_without_a_folder_become_a_temporary_store(tmp_path, monkeypatch):
 
 
 def _all(parts):
-    store = MoleculeStore.from_packed(parts)
+    store = MoleculeStore.join([*parts])
     return [store.arrays(row) for row in range(len(store))]
 
 

@@ -137,7 +137,7 @@ def test_an_exception_of_rdkit_is_the_reason_of_its_row(monkeypatch):
 
 def test_a_chunk_keeps_the_reason_of_an_unreadable_cell():
     targets = np.array([[1.0], [2.0], [3.0]], np.float32)
-    packed = featurize_chunk(["CO", Unreadable("2 cells"), "bad"], targets, Featurizing())
-    assert packed.errors == {1: "2 cells", 2: "not valid SMILES"}
-    assert packed.atom_counts.tolist() == [2, 0, 0]
-    np.testing.assert_array_equal(packed.targets, targets)
+    store = featurize_chunk(["CO", Unreadable("2 cells"), "bad"], targets, Featurizing())
+    assert store.errors == {1: "2 cells", 2: "not valid SMILES"}
+    assert store.num_atoms.tolist() == [2, 0, 0]
+    np.testing.assert_array_equal(store.targets, targets)

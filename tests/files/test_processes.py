@@ -24,7 +24,7 @@ from molslice.inference import reading
 def slow(*arguments):
     time.sleep(600)
 
-prepare.featurize_chunk = reading.pack_smiles = slow
+prepare.featurize_chunk = reading.read_smiles = slow
 from molslice.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -101,9 +101,9 @@ def _time(job: DataJob, done: Iterator[Done]) -> Numbers:
 
 def _featurizing(job: DataJob) -> Iterator[Done]:
     smiles = Path(job.smiles).read_text(encoding="utf-8").splitlines()
-    for packed in featurize(itertools.cycle(chunks_of(smiles)), job.workers):
-        size = packed.atoms.nbytes + packed.bonds.nbytes
-        yield Done(len(packed.atom_counts), size, 0)
+    for part in featurize(itertools.cycle(chunks_of(smiles)), job.workers):
+        size = part.atoms.nbytes + part.bonds.nbytes
+        yield Done(len(part), size, 0)
 
 
 def _reading(job: DataJob) -> Iterator[Done]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from molslice.data.molecules.packed import ATOM_COLUMNS
+from molslice.data.molecules.header import ATOM_COLUMNS
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.sequences import checked_rows
 from molslice.types import MoleculeBatch, MolsliceError

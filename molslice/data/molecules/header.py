@@ -1,4 +1,4 @@
-"""The header of a store of molecules: a JSON file with counts, names, versions and checksums."""
+"""The arrays of a store, and its header: a JSON file with counts, names, versions and checksums."""
 
 import contextlib
 import hashlib
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from molslice.chem import FEATURIZER_VERSION
 from molslice.files.parsing import read_json_object
 from molslice.types import MolsliceError
@@ -15,11 +17,18 @@ from molslice.version import __version__
 
 __all__ = [
     "ABOUT",
+    "ARRAYS",
+    "ATOM_COLUMNS",
+    "BOND_COLUMNS",
     "HEADER",
     "KEYS",
+    "LAYOUT",
+    "OFFSETS",
+    "OPTIONAL_LAYOUT",
     "SCHEMA_VERSION",
     "check_header_sum",
     "current_versions",
+    "expected_shapes",
     "read_header",
     "write_header",
 ]
@@ -29,6 +38,24 @@ SCHEMA_VERSION = 1
 
 HEADER = "header.json"
 ABOUT = "prepared"  # the key of what `molslice prepare` says about a store, under `about`
+ATOM_COLUMNS, BOND_COLUMNS = 9, 5
+# dtype and number of columns of each array (None: one-dimensional; 0: one per target)
+LAYOUT: dict[str, tuple[str, int | None]] = {
+    "atoms": ("|u1", ATOM_COLUMNS),
+    "bonds": ("|u1", BOND_COLUMNS),
+    "atom_offsets": ("<i8", None),
+    "bond_offsets": ("<i8", None),
+    "targets": ("<f4", 0),
+}
+# arrays that a store may have besides; other versions of this package ignore them
+OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
+    "atom_targets": ("<f4", 0),
+    "groups": ("<u8", None),
+    "descriptors": ("<f4", 0),
+}
+OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
+ARRAYS = {**LAYOUT, **OPTIONAL_LAYOUT}
+
 MAX_BYTES = 1 << 32  # the header has a reason for each row that cannot be read
 SUM = "header_sha256"  # SHA-256 of the file with an empty text in its place
 # required keys besides `schema_version`; `arrays` maps names to objects
@@ -113,3 +140,21 @@ def _check_version(file: Path, version: object) -> None:
             f"{file} was written by a newer molslice: it has schema version {version}, and this molslice "
             f"reads versions up to {SCHEMA_VERSION}"
         )
+
+
+def expected_shapes(
+    arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each array that the header of a store and the number of atoms and bonds imply."""
+    rows, descriptors = header["rows"], arrays.get("descriptors")
+    atoms, bonds = (arrays[name].shape[:1] for name in ("atoms", "bonds"))  # () without dimensions
+    return {
+        "atoms": (*atoms, ATOM_COLUMNS),
+        "bonds": (*bonds, BOND_COLUMNS),
+        "atom_offsets": (rows + 1,),
+        "bond_offsets": (rows + 1,),
+        "targets": (rows, len(header["target_names"])),
+        "groups": (rows,),
+        "atom_targets": (*atoms, len(header.get("atom_target_names", []))),
+        "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1, 1)[1]),
+    }

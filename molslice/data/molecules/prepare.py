@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, check_choices
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.header import SCHEMA_VERSION
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import Structure
 from molslice.files.cache import FAILING, failing_disk
@@ -113,12 +112,10 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
                 return MoleculeStore.open(path)
             if error.errno in FAILING:
                 raise MolsliceError(failing_disk(error)) from error
-    return MoleculeStore.from_packed(
-        _featurized(source, how),
-        target_names=source.target_names,
-        target_units=source.target_units,
-        source=source.name,
-    )
+    store = MoleculeStore.join(list(_featurized(source, how)))
+    arrays = {name: np.asarray(values) for name, values in store.present.items()}
+    names = {"target_names": source.target_names, "target_units": source.target_units}
+    return MoleculeStore(arrays, {**store.header, **names, "source": source.name})
 
 
 def check_featurizing(how: Featurizing) -> None:
@@ -141,8 +138,8 @@ def count_descriptors() -> int:
     return len(descriptor_names())
 
 
-def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing) -> PackedMolecules:
-    """Convert SMILES to packed molecules, with the reasons of failed rows.
+def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing) -> MoleculeStore:
+    """Convert SMILES to a store in memory; its header has the number of mixtures that were `replaced`.
 
     Args:
         smiles: SMILES [n]; a `Structure` is converted first, and an `Unreadable` has its own reason.
@@ -151,26 +148,26 @@ def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing
     """
     texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
     chosen, replaced = choose_fragments(texts, how.fragment, how.wildcards)
-    return replace(pack_smiles(chosen, targets, how), replaced=replaced)
+    store = read_smiles(chosen, how)
+    store.targets, store.header["replaced"] = targets, replaced  # unchanged, to measure what rounding loses
+    return store
 
 
-def pack_smiles(smiles: Sequence[str], targets: np.ndarray, how: Featurizing) -> PackedMolecules:
-    """Convert SMILES to packed molecules as they are; see `featurize_chunk`."""
+def read_smiles(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
+    """Convert SMILES as they are to a store in memory without targets; see `featurize_chunk`."""
     from molslice.chem.featurize import many_molecule_arrays  # needs rdkit
 
     if how.descriptors:
-        return replace(_with_descriptors(smiles, how), targets=targets)
+        return _with_descriptors(smiles, how)
     molecules = many_molecule_arrays(smiles, **how.arrays)
     reasons = {
         row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
         for row, reason in molecules.errors.items()
     }
-    return PackedMolecules(
-        molecules.atoms, molecules.bonds, molecules.atom_counts, molecules.bond_counts, targets, reasons
-    )
+    return MoleculeStore.in_memory(molecules._replace(errors=reasons))
 
 
-def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> PackedMolecules:
+def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
     from molslice.chem.descriptors import arrays_and_descriptors  # needs rdkit
     from molslice.chem.smiles import ChemError
 
@@ -185,7 +182,7 @@ def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> PackedMolecule
             molecules.append(molecule)
         except ChemError as error:
             molecules.append(str(error))
-    return replace(PackedMolecules.pack(molecules), descriptors=values)
+    return MoleculeStore.in_memory(molecules, descriptors=values)
 
 
 def _as_smiles(block: Structure) -> str:
@@ -247,11 +244,11 @@ def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
     )
 
 
-def _featurized(source: Source, how: Featurizing) -> Iterator[PackedMolecules]:
+def _featurized(source: Source, how: Featurizing) -> Iterator[MoleculeStore]:
     with Progress("preparing molecules", source.rows, "molecules") as bar:
-        for packed in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
-            yield packed
-            bar.update(len(packed.atom_counts))
+        for part in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
+            yield part
+            bar.update(len(part))
 
 
 def _number_of_workers(workers: int | None, rows: int) -> int:
@@ -261,7 +258,7 @@ def _number_of_workers(workers: int | None, rows: int) -> int:
     return workers if workers > 1 else 0
 
 
-def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[PackedMolecules]:
+def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[MoleculeStore]:
     """Featurize chunks in order, a few at a time to bound memory."""
     with WorkerPool(workers, "reads molecules") as pool:
         yield from pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks))

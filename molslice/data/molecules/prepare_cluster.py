@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from molslice.data.molecules import prepare
 from molslice.data.molecules.input_rows import InputRows, target_values
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, featurize_chunk
 from molslice.data.molecules.prepare_files import Converted
+from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import FileChunks
 from molslice.files.lines import STDIN
 from molslice.files.ray_data import ray_map
@@ -59,7 +59,7 @@ class _Featurizer:
     places: Mapping[str, int]
     how: Featurizing
 
-    def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, PackedMolecules, int]:
+    def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, MoleculeStore, int]:
         chunk, position = item
         values = target_values(chunk, self.targets, self.written)
         packed = featurize_chunk(chunk[self.column], values, self.how)

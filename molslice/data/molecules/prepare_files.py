@@ -23,10 +23,10 @@ import numpy as np
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.input_rows import InputRows, Piece, target_values
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
+from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import (
     Structure,
@@ -49,7 +49,7 @@ SAVE_SECONDS = 5.0  # of work that a killed process may lose
 COMPARED_ROWS = 1_000_000  # rows of a store whose targets are compared, at most
 
 
-Converted = Generator[tuple[Piece, PackedMolecules], None, None]
+Converted = Generator[tuple[Piece, MoleculeStore], None, None]
 Engine = Callable[[InputRows, Featurizing, Chunk | None], Converted]  # continues after a chunk
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from molslice.data.molecules.csv import check_rounding
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.refusals import Refusals
+from molslice.data.molecules.store import MoleculeStore
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
 __all__ = ["ELEMENTS", "Tally", "TargetStatistics"]
@@ -148,21 +148,21 @@ class Tally:
         """Number of rows with a molecule."""
         return int(self.sizes[1:].sum())
 
-    def add(self, packed: PackedMolecules, smiles: Sequence[str], where: Callable[[int], str]) -> None:
+    def add(self, part: MoleculeStore, smiles: Sequence[str], where: Callable[[int], str]) -> None:
         """Count rows.
 
         Args:
-            packed: The molecules. Their targets are not yet rounded to float32.
+            part: The result of `featurize_chunk`, whose targets are not yet rounded to float32.
             smiles: Their SMILES; empty where unknown.
             where: Describes the row at an index for messages.
         """
-        self.sizes += np.bincount(packed.atom_counts, minlength=len(self.sizes))
-        self.elements += np.bincount(packed.atoms[:, 0], minlength=len(self.elements))
-        if packed.atom_counts.any():
-            self.targets.add(packed.targets[packed.atom_counts > 0])
-        self.bonds += len(packed.bonds)
-        self.replaced += packed.replaced
-        for row, reason in packed.errors.items():
+        self.sizes += np.bincount(part.num_atoms, minlength=len(self.sizes))
+        self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))
+        if part.num_atoms.any():
+            self.targets.add(part.targets[part.num_atoms > 0])
+        self.bonds += len(part.bonds)
+        self.replaced += part.header["replaced"]
+        for row, reason in part.errors.items():
             self.refusals.add(reason, smiles[row], where(row))
 
     def report(self) -> dict[str, Any]:

@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 
-from molslice.data.molecules.header import HEADER, check_header_sum, current_versions, read_header
-from molslice.data.molecules.joined import find_shards, join_arrays, join_headers
-from molslice.data.molecules.packed import (
+from molslice.data.molecules.header import (
+    ARRAYS,
     ATOM_COLUMNS,
     BOND_COLUMNS,
+    HEADER,
     LAYOUT,
     OFFSETS,
     OPTIONAL_LAYOUT,
-    PackedMolecules,
+    check_header_sum,
+    current_versions,
     expected_shapes,
-    joined,
-    offsets,
+    read_header,
 )
+from molslice.data.molecules.joined import find_shards, join_arrays, join_headers
 from molslice.data.molecules.store_writer import StoreWriter
 from molslice.files.atomic import TAKEN, UnwritableError, atomic_folder
 from molslice.files.npy import read_array_header
 from molslice.files.received import check_received
-from molslice.types import MoleculeArrays, MolsliceError
+from molslice.types import ManyArrays, MoleculeArrays, MolsliceError
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -90,12 +91,12 @@ class MoleculeStore:
             return MoleculeStore.join, (self.parts, self.path)
         if self.path is not None:
             return _reopen, (str(self.path),)
-        return MoleculeStore, (self._present, self.header, None)
+        return MoleculeStore, (self.present, self.header, None)
 
     @property
-    def _present(self) -> dict[str, np.ndarray]:
-        """The arrays by name."""
-        arrays = {name: getattr(self, name) for name in (*LAYOUT, *OPTIONAL_LAYOUT)}
+    def present(self) -> dict[str, np.ndarray]:
+        """The arrays that the store has, by name."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
         return {name: array for name, array in arrays.items() if array is not None}
 
     @property
@@ -149,59 +150,49 @@ class MoleculeStore:
     @classmethod
     def in_memory(
         cls,
-        molecules: Sequence[MoleculeArrays | str],
+        molecules: Sequence[MoleculeArrays | str] | ManyArrays,
         targets: np.ndarray | None = None,
         *,
         target_names: Sequence[str] = (),
         target_units: Sequence[str] = (),
+        atom_target_names: Sequence[str] = (),
         source: str = "memory",
+        **optional: np.ndarray | None,
     ) -> Self:
         """Create a store in memory.
 
         Args:
             molecules: Arrays of each row, or a string with the reason why the row has no molecule.
             targets: float32 [rows, T]; None if all are missing.
-            target_names: Names of the targets.
+            target_names: Names of the targets. The parts of a store that is written need none.
             target_units: Unit of each target; by default no units.
+            atom_target_names: Names of the targets of atoms.
             source: Name of the origin of the molecules, for messages.
+            optional: `atom_targets`, `groups` and `descriptors`, as in the attributes.
 
         Raises:
             MolsliceError: The targets have another shape.
         """
-        packed = PackedMolecules.pack(molecules, targets, len(target_names))
-        return cls.from_packed([packed], target_names=target_names, target_units=target_units, source=source)
-
-    @classmethod
-    def from_packed(
-        cls,
-        parts: Iterable[PackedMolecules],
-        *,
-        target_names: Sequence[str] = (),
-        target_units: Sequence[str] = (),
-        atom_target_names: Sequence[str] = (),
-        source: str = "memory",
-    ) -> Self:
-        """Create a store in memory from packed molecules, with the arguments of `write`."""
-        parts, errors, rows = list(parts), {}, 0
-        for packed in parts:
-            errors |= {rows + row: reason for row, reason in packed.errors.items()}
-            rows += len(packed.atom_counts)
+        many = molecules if isinstance(molecules, ManyArrays) else _concatenated(molecules)
+        width = len(target_names)
+        if targets is None:
+            targets = np.full((len(many.atom_counts), width), np.nan, np.float32)
+        expected = len(many.atom_counts), width or targets.shape[1]
+        if targets.shape != expected:
+            raise MolsliceError(f"targets must have shape {[*expected]}, got {list(targets.shape)}")
         arrays = {
-            "atoms": joined([packed.atoms for packed in parts], ATOM_COLUMNS),
-            "bonds": joined([packed.bonds for packed in parts], BOND_COLUMNS),
-            "atom_offsets": offsets(packed.atom_counts for packed in parts),
-            "bond_offsets": offsets(packed.bond_counts for packed in parts),
-            "targets": joined([packed.targets for packed in parts], len(target_names), np.float32),
+            "atoms": many.atoms,
+            "bonds": many.bonds,
+            "atom_offsets": np.concatenate([np.zeros(1, np.int64), many.atom_counts.cumsum()]),
+            "bond_offsets": np.concatenate([np.zeros(1, np.int64), many.bond_counts.cumsum()]),
+            "targets": np.ascontiguousarray(targets, np.float32),
+            **{name: values for name, values in optional.items() if values is not None},
         }
-        for name in OPTIONAL_LAYOUT:
-            columns = [getattr(packed, name) for packed in parts]
-            if columns and all(values is not None for values in columns):
-                arrays[name] = np.concatenate(columns)
         header = {
             "source": source,
             "target_names": list(target_names),
             "target_units": list(target_units) or [""] * len(target_names),
-            "errors": errors,
+            "errors": many.errors,
             **({"atom_target_names": list(atom_target_names)} if atom_target_names else {}),
         }
         return cls(arrays, header)
@@ -210,7 +201,7 @@ class MoleculeStore:
     def write(
         cls,
         path: str | os.PathLike[str],
-        parts: Iterable[PackedMolecules],
+        parts: Iterable["MoleculeStore"],
         *,
         target_names: Sequence[str] = (),
         target_units: Sequence[str] = (),
@@ -225,7 +216,7 @@ class MoleculeStore:
 
         Args:
             path: The new folder.
-            parts: Packed molecules, in order.
+            parts: Stores in memory, in order.
             target_names: Names of the targets.
             target_units: Unit of each target; by default no units.
             source: Name of the origin of the molecules, for messages.
@@ -253,8 +244,8 @@ class MoleculeStore:
                     num_descriptors=num_descriptors,
                 ) as writer,
             ):
-                for packed in parts:
-                    writer.append(packed)
+                for part in parts:
+                    writer.append(part)
                 writer.finish(source, current_versions() if versions is None else versions, about)
         except UnwritableError as error:  # another process may have written the same store first
             if error.errno != errno.EEXIST or not (path / HEADER).is_file():
@@ -278,7 +269,7 @@ class MoleculeStore:
         if not stores:
             raise MolsliceError("no store of molecules is given")
         names = [str(store.path or f"store {number}") for number, store in enumerate(stores, start=1)]
-        arrays = [store._present for store in stores]
+        arrays = [store.present for store in stores]
         header = join_headers(names, arrays, [store.header for store in stores])
         return cls(cast("dict[str, np.ndarray]", join_arrays(arrays)), header, path, stores)
 
@@ -317,6 +308,21 @@ class MoleculeStore:
         return cls(arrays, header, folder)
 
 
+def _concatenated(molecules: Sequence[MoleculeArrays | str]) -> ManyArrays:
+    """Concatenate molecules; a string is the reason why a row has none."""
+    readable = [molecule for molecule in molecules if not isinstance(molecule, str)]
+    sizes = [
+        (0, 0) if isinstance(molecule, str) else (len(molecule.atoms), len(molecule.bonds))
+        for molecule in molecules
+    ]
+    return ManyArrays(
+        np.concatenate([np.empty((0, ATOM_COLUMNS), np.uint8), *(one.atoms for one in readable)]),
+        np.concatenate([np.empty((0, BOND_COLUMNS), np.uint8), *(one.bonds for one in readable)]),
+        *np.array(sizes, np.int64).reshape(-1, 2).T,
+        errors={row: reason for row, reason in enumerate(molecules) if isinstance(reason, str)},
+    )
+
+
 def _reopen(path: str) -> MoleculeStore:
     return MoleculeStore.open(path, verify=False)
 
@@ -331,7 +337,7 @@ def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise MolsliceError(f"cannot read {file}: {error}") from error
-    dtype = {**LAYOUT, **OPTIONAL_LAYOUT}[name][0]
+    dtype = ARRAYS[name][0]
     if written != dtype or list(shape) != stated.get("shape"):
         raise MolsliceError(
             f"{file} holds {written} {list(shape)}, but its header says {dtype} {stated.get('shape')}"

@@ -7,17 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from molslice.data.molecules.header import write_header
-from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, PackedMolecules
+from molslice.data.molecules.header import ARRAYS, LAYOUT, OFFSETS, OPTIONAL_LAYOUT, write_header
 from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 
+if TYPE_CHECKING:
+    from molslice.data.molecules.store import MoleculeStore
+
 ERRORS = "errors.partial"  # the reasons of an unfinished store, one row on each line
-COUNTS = {"atoms": "atom_counts", "bonds": "bond_counts"}  # lengths of the rows of an array
 
 
 class StoreWriter:
@@ -63,7 +64,7 @@ class StoreWriter:
         self.rows = 0
         with ExitStack() as exits:
             for name in (*LAYOUT, *self._optional):
-                dtype, columns = {**LAYOUT, **OPTIONAL_LAYOUT}[name]
+                dtype, columns = ARRAYS[name]
                 before = None if saved is None else saved["arrays"][name]
                 file = ArrayFile(folder / f"{name}.npy", dtype, widths.get(name, columns), before)
                 exits.callback(file.close)
@@ -71,8 +72,8 @@ class StoreWriter:
             self._error_file = self._errors.open("wb" if saved is None else "r+b")
             exits.callback(_close, self._error_file)
             if saved is None:
-                for name in COUNTS:
-                    self._offsets(name).append(np.zeros(1, np.int64))
+                for name in OFFSETS:
+                    self._files[name].append(np.zeros(1, np.int64))
             else:
                 self._continue(saved)
             self._exits = exits.pop_all()
@@ -84,30 +85,24 @@ class StoreWriter:
             raise MolsliceError(f"{self._errors} does not contain the reasons that were saved")
         self._error_file.truncate()
 
-    def _offsets(self, name: str) -> ArrayFile:
-        return self._files[f"{name.removesuffix('s')}_offsets"]
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def append(self, packed: PackedMolecules) -> None:
-        """Append molecules."""
+    def append(self, part: "MoleculeStore") -> None:
+        """Append the rows of a store in memory."""
+        arrays = part.present
+        for name, counted in OFFSETS.items():
+            self._files[name].append(self._files[counted].rows + arrays[name][1:])
         for name in ("atoms", "bonds", "targets", *self._optional):
-            values = getattr(packed, name)
-            if values is None:
-                raise AssertionError(f"a part of the store has no {name}")
-            if name in COUNTS:
-                lengths: np.ndarray = getattr(packed, COUNTS[name])
-                self._offsets(name).append(self._files[name].rows + lengths.cumsum())
-            self._files[name].append(values)
-        for row, reason in packed.errors.items():
+            self._files[name].append(arrays[name])
+        for row, reason in part.errors.items():
             line = f"{json.dumps((self.rows + row, reason))}\n".encode()
             self._error_file.write(line)
             self._error_digest.update(line)
-        self.rows += len(packed.atom_counts)
+        self.rows += len(part)
 
     def save(self) -> dict[str, Any]:
         """Sync the rows so far to the disk, and return what is needed to continue after them."""

@@ -9,9 +9,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from molslice.data.molecules.header import HEADER, KEYS, check_header_sum, read_header
+from molslice.data.molecules.header import (
+    ARRAYS,
+    HEADER,
+    KEYS,
+    LAYOUT,
+    check_header_sum,
+    expected_shapes,
+    read_header,
+)
 from molslice.data.molecules.joined import find_shards
-from molslice.data.molecules.packed import LAYOUT, OPTIONAL_LAYOUT, expected_shapes
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.npy import read_array_header
 from molslice.files.received import check_received
@@ -23,7 +30,6 @@ __all__ = ["StoreReport", "verify_store"]
 CHUNK_BYTES = 2**24
 CHUNK_ROWS = 50_000
 MOST_ATOMS = 256  # the atoms of a bond are bytes
-LAYOUTS = {**LAYOUT, **OPTIONAL_LAYOUT}
 Advance = Callable[[int], object]
 
 
@@ -154,7 +160,7 @@ class _Verification:
             size = start + math.prod(shape) * np.dtype(dtype).itemsize
             real = (self.folder / file).stat().st_size
             digest = _checksum(stream, self.advance)
-        layout = LAYOUTS.get(name)
+        layout = ARRAYS.get(name)
         if layout is not None and dtype != layout[0]:
             self._add(file, f"has the type {dtype} instead of {layout[0]}")
         elif list(shape) != stated.get("shape"):

@@ -4,7 +4,6 @@ import numpy as np
 
 from molslice.bench.training.worker import TrainJob
 from molslice.config import config_from_mapping, config_to_mapping
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MoleculeArrays
 
@@ -20,8 +19,8 @@ def chain(atoms):
 def store(path, sizes, targets=None, names=()):
     """Write a store of chains; a size of 0 is a row without a molecule."""
     molecules = [chain(size) if size else "no molecule" for size in sizes]
-    packed = PackedMolecules.pack(molecules, targets, len(names))
-    return MoleculeStore.write(path, [packed], target_names=names, source="chains")
+    part = MoleculeStore.in_memory(molecules, targets)
+    return MoleculeStore.write(path, [part], target_names=names, source="chains")
 
 
 def config(**changes):

@@ -1,12 +1,9 @@
 """Small corpora for the tests of pretraining, as `scripts/make_corpus.py` writes them."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION
 from molslice.chem.featurize import molecule_arrays
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from tests.real_data import embedded_smiles
 
@@ -28,9 +25,8 @@ def make_corpus(folder, rows=120, labels=True, quantum=QUANTUM):
     ]
     flat = np.concatenate(charges).astype(np.float32)[:, None]
     targets = np.concatenate([descriptors, values], 1) if labels else descriptors
-    packed = PackedMolecules.pack(molecules, targets.astype(np.float32), targets.shape[1])
     groups = np.arange(rows, dtype=np.uint64) * np.uint64(2**60 // 7)
-    packed = replace(packed, groups=groups, atom_targets=flat if labels else None)
+    part = MoleculeStore.in_memory(molecules, targets, groups=groups, atom_targets=flat if labels else None)
     names = [name for name, _ in quantum] if labels else []
     about = {
         "families": {
@@ -45,7 +41,7 @@ def make_corpus(folder, rows=120, labels=True, quantum=QUANTUM):
     }
     MoleculeStore.write(
         folder / "store",
-        [packed],
+        [part],
         target_names=[*DESCRIPTORS, *names],
         target_units=[*[""] * 3, *(unit for _, unit in quantum)][: targets.shape[1]],
         atom_target_names=["charge"] if labels else [],

@@ -1,7 +1,6 @@
 """The data set of a pretraining corpus."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from molslice.data import build_dataset
 from molslice.data.identity import changed_parts, data_identity
 from molslice.data.molecules.corpus import Corpus, _divide
 from molslice.data.molecules.header import read_header, write_header
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.tasks import TargetInfo
 from molslice.types import DataSpec, MolsliceError
@@ -57,16 +55,16 @@ def test_a_batch_has_targets_of_molecules_and_atoms(folder):
 def test_targets_of_atoms_and_descriptors_are_part_of_the_identity(folder, tmp_path, name):
     stored = Corpus(path=folder, **SHARES)
     numbers = np.arange(len(stored) * 2, dtype=np.float32).reshape(-1, 2)
-    part = PackedMolecules.pack([stored.store.arrays(row) for row in range(len(stored))])
-    whole = replace(part, atom_targets=np.asarray(stored.store.atom_targets), descriptors=numbers)
+    molecules = [stored.store.arrays(row) for row in range(len(stored))]
+    whole = {"atom_targets": np.asarray(stored.store.atom_targets), "descriptors": numbers}
     found = []
     for place, number in enumerate((0.0, 0.0, 1.0)):
-        array = getattr(whole, name).copy()
+        array = whole[name].copy()
         array[0, 0] += number
-        packed = replace(whole, **{name: array})
         more: dict[str, Any] = {"atom_target_names": ["charge"]}
-        written = MoleculeStore.write(tmp_path / str(place), [packed], num_descriptors=2, **more)
-        for store in (written, MoleculeStore.from_packed([packed], **more)):
+        part = MoleculeStore.in_memory(molecules, **more, **{**whole, name: array})
+        written = MoleculeStore.write(tmp_path / str(place), [part], num_descriptors=2, **more)
+        for store in (written, part):
             stored.store = store
             found.append(data_identity(stored))
     assert found[0] == found[1] == found[2] == found[3]
@@ -116,7 +114,7 @@ def test_invalid_options_are_refused(folder, options, message):
 def test_a_folder_without_a_corpus_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match=r"no such file.*make_corpus.py"):
         build_dataset("corpus", {"path": str(tmp_path / "missing")})
-    MoleculeStore.write(tmp_path / "store", [PackedMolecules.pack(molecules())])
+    MoleculeStore.write(tmp_path / "store", [MoleculeStore.in_memory(molecules())])
     with pytest.raises(MolsliceError, match="not of a corpus"):
         Corpus(path=tmp_path)
 

@@ -113,9 +113,9 @@ def test_the_excess_energy_is_what_the_elements_do_not_explain(table, card):
 
 def test_rows_can_be_featurized(table):
     smiles = list(table["smiles"][::67])
-    packed = featurize_chunk(smiles, np.zeros((len(smiles), 0), np.float32), Featurizing())
-    assert not packed.errors
-    assert packed.atom_counts.max() <= 30
+    store = featurize_chunk(smiles, np.zeros((len(smiles), 0), np.float32), Featurizing())
+    assert not store.errors
+    assert store.num_atoms.max() <= 30
 
 
 def test_the_page_states_the_numbers_of_the_card(card):

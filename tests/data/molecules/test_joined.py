@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from molslice.data.identity import data_identity
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.header import write_header
 from molslice.data.molecules.joined import JoinedArray, find_shards
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepared import Prepared
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.cache import array_checksum
@@ -25,19 +23,20 @@ CUTS = [(0, 3), (3, 4), (4, 4), (4, len(SMILES))]  # the second part has only th
 OPTIONAL = ("atom_targets", "groups", "descriptors")
 
 
-def part(start, stop):
+def part(start, stop, **names):
     """Return rows with all optional arrays; their values depend on the row only."""
-    packed = PackedMolecules.pack(molecules()[start:stop], None, 2)
-    rows = np.arange(start, stop, dtype=np.float32)
+    found, rows = molecules()[start:stop], np.arange(start, stop, dtype=np.float32)
+    sizes = [0 if isinstance(one, str) else len(one.atoms) for one in found]
     charges = np.concatenate(
-        [100 * row + np.arange(n) for row, n in zip(rows, packed.atom_counts, strict=True)] or [[]]
+        [100 * row + np.arange(size) for row, size in zip(rows, sizes, strict=True)] or [[]]
     )
-    return replace(
-        packed,
-        targets=np.stack([rows, -rows], 1),
+    return MoleculeStore.in_memory(
+        found,
+        np.stack([rows, -rows], 1),
         atom_targets=charges.astype(np.float32)[:, None],
         groups=rows.astype(np.uint64) + np.uint64(2**63),
         descriptors=np.stack([rows, rows, rows], 1) / 2,
+        **names,
     )
 
 
@@ -71,7 +70,7 @@ def joined(request, shards):
         text = pickle.dumps(MoleculeStore.open(shards))
         assert len(text) < 2000
         return pickle.loads(text)
-    in_memory = [MoleculeStore.from_packed([part(*cut)], **NAMES) for cut in CUTS]
+    in_memory = [part(*cut, **NAMES) for cut in CUTS]
     return pickle.loads(pickle.dumps(MoleculeStore.join(in_memory)))
 
 
@@ -166,8 +165,8 @@ def test_a_joined_header_keeps_what_is_common(tmp_path):
 def test_training_reads_shards(tmp_path):
     for name, (start, stop) in (("a", (0, 3)), ("b", (3, len(SMILES)))):
         values = np.arange(start, stop, dtype=np.float32)[:, None]
-        packed = PackedMolecules.pack(molecules()[start:stop], values, 1)
-        MoleculeStore.write(tmp_path / name, [packed], target_names=["row"])
+        stored = MoleculeStore.in_memory(molecules()[start:stop], values)
+        MoleculeStore.write(tmp_path / name, [stored], target_names=["row"])
     dataset = Prepared(path=tmp_path, split={"kind": "random", "fractions": [0.5, 0.3, 0.2], "seed": 0})
     batch = dataset.collate(dataset.labeled_rows("train"))
     assert batch.targets[:, 0].tolist() == batch.rows.tolist()

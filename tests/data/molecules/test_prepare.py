@@ -64,7 +64,7 @@ def test_one_chunk_at_a_time_is_computed(tmp_path):
     parts = prepare._in_order(watched(), prepare.Featurizing(), workers=2)
     next(parts)
     assert len(drawn) <= 5
-    assert sum(len(part.atom_counts) for part in parts) == 390
+    assert sum(len(part) for part in parts) == 390
 
 
 def test_nowhere_to_write_means_memory():

@@ -14,7 +14,6 @@ from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules import prepared
 from molslice.data.molecules.header import read_header, write_header
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import prepare_files
 from molslice.data.molecules.store import MoleculeStore
@@ -206,7 +205,7 @@ def old_store(path, smiles, order="canonical"):
     values = np.arange(len(smiles), dtype=np.float32)[:, None]
     MoleculeStore.write(
         path,
-        [PackedMolecules.pack(molecules, values, 1)],
+        [MoleculeStore.in_memory(molecules, values)],
         target_names=["gap"],
         about={"prepared": {"atom_order": order}},
     )

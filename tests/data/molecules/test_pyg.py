@@ -12,7 +12,6 @@ from ogb.utils import smiles2graph
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, global_add_pool
 
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, memory_store, molecules
@@ -32,8 +31,8 @@ def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pyg")
     half = len(READABLE) // 2
     for name, part in (("a", slice(0, half)), ("b", slice(half, None))):
-        packed = PackedMolecules.pack(molecules(READABLE[part], atom_order="input"), gaps()[part, None], 1)
-        MoleculeStore.write(folder / name, [packed], target_names=["gap"], target_units=["eV"])
+        part = MoleculeStore.in_memory(molecules(READABLE[part], atom_order="input"), gaps()[part, None])
+        MoleculeStore.write(folder / name, [part], target_names=["gap"], target_units=["eV"])
     return MoleculeStore.open(folder)
 
 

@@ -14,7 +14,6 @@ import pytest
 
 import molslice
 from molslice.chem import FEATURIZER_VERSION
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.atomic import UnwritableError
 from molslice.files.npy import ArrayFile
@@ -25,12 +24,11 @@ NAMES = {"target_names": ["gap", "dipole"], "target_units": ["eV", "D"]}
 TARGETS = np.array([[row, np.nan if row % 2 else -row] for row in range(len(SMILES))], np.float32)
 
 
-def parts():
+def parts(**names):
     """Return the molecules in two parts; the second has the failed row."""
     found = molecules()
     return [
-        PackedMolecules.pack(found[:3], TARGETS[:3], 2),
-        PackedMolecules.pack(found[3:], TARGETS[3:], 2),
+        MoleculeStore.in_memory(found[rows], TARGETS[rows], **names) for rows in (slice(3), slice(3, None))
     ]
 
 
@@ -70,7 +68,7 @@ def test_what_is_written_is_read(path):
 
 def test_in_memory_equals_written():
     check_contents(MoleculeStore.in_memory(molecules(), TARGETS, **NAMES))
-    check_contents(MoleculeStore.from_packed(parts(), **NAMES))
+    check_contents(MoleculeStore.join(parts(**NAMES)))
 
 
 def test_without_targets_and_without_rows(tmp_path):
@@ -78,7 +76,9 @@ def test_without_targets_and_without_rows(tmp_path):
     assert len(MoleculeStore.in_memory([])) == 0
     empty = MoleculeStore.write(tmp_path / "empty", [], **NAMES)
     assert len(MoleculeStore.open(empty.path)) == 0
-    bad = MoleculeStore.write(tmp_path / "bad", [PackedMolecules.pack(["no", "no"], None, 2)], **NAMES)
+    bad = MoleculeStore.write(
+        tmp_path / "bad", [MoleculeStore.in_memory(["no", "no"], np.full((2, 2), np.nan))], **NAMES
+    )
     assert len(MoleculeStore.open(bad.path)) == 2
     assert np.isnan(bad.targets).all()
 
@@ -229,7 +229,7 @@ def test_of_two_writers_the_first_stays(tmp_path):
 
     def late():
         MoleculeStore.write(path, parts(), **NAMES)
-        yield PackedMolecules.pack(["no"], None, 2)
+        yield MoleculeStore.in_memory(["no"], np.full((1, 2), np.nan))
 
     MoleculeStore.write(path, late(), **NAMES)
     check_contents(MoleculeStore.open(path))

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,23 +9,23 @@ import torch
 
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.header import write_header
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, molecules
 
 
-def parts():
+def parts(**names):
     """Three parts, the second with the row that failed; targets of atoms count on through the store."""
     found, first = molecules(), 0
-    packed = []
+    stores = []
     for start, stop in ((0, 3), (3, 4), (4, len(SMILES))):
-        part = PackedMolecules.pack(found[start:stop])
-        numbers = np.arange(first, first + len(part.atoms), dtype=np.float32)
-        first += len(part.atoms)
+        atoms = sum(len(one.atoms) for one in found[start:stop] if not isinstance(one, str))
+        numbers = np.arange(first, first + atoms, dtype=np.float32)
+        first += atoms
         groups = np.arange(start, stop, dtype=np.uint64) + np.uint64(2**63)
-        packed.append(replace(part, atom_targets=np.stack([numbers, -numbers], 1), groups=groups))
-    return packed
+        optional = {"atom_targets": np.stack([numbers, -numbers], 1), "groups": groups}
+        stores.append(MoleculeStore.in_memory(found[start:stop], **optional, **names))
+    return stores
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_what_is_written_is_read(store):
     assert opened.groups is not None
     np.testing.assert_array_equal(opened.atom_targets[:, 0], np.arange(len(opened.atoms)))
     np.testing.assert_array_equal(opened.groups - np.uint64(2**63), np.arange(len(SMILES)))
-    in_memory = MoleculeStore.from_packed(parts(), atom_target_names=["charge", "other"])
+    in_memory = MoleculeStore.join(parts(atom_target_names=["charge", "other"]))
     for copy in (pickle.loads(pickle.dumps(opened)), in_memory, pickle.loads(pickle.dumps(in_memory))):
         np.testing.assert_array_equal(copy.atom_targets, opened.atom_targets)
         np.testing.assert_array_equal(copy.groups, opened.groups)
@@ -53,7 +52,7 @@ def test_what_is_written_is_read(store):
 
 
 def test_a_store_without_them_has_none(tmp_path):
-    plain = MoleculeStore.write(tmp_path / "plain", [PackedMolecules.pack(molecules())])
+    plain = MoleculeStore.write(tmp_path / "plain", [MoleculeStore.in_memory(molecules())])
     for found in (plain, MoleculeStore.in_memory(molecules())):
         assert found.atom_targets is None
         assert found.groups is None

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from molslice.data.molecules.header import HEADER
-from molslice.data.molecules.packed import PackedMolecules
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.types import MolsliceError
@@ -19,7 +18,7 @@ def parts(size=3):
     for start in range(0, len(SMILES), size):
         found = molecules(SMILES[start : start + size])
         targets = np.arange(start, start + len(found), dtype=np.float32)[:, None]
-        yield PackedMolecules.pack(found, targets, 1)
+        yield MoleculeStore.in_memory(found, targets)
 
 
 def write(folder, some, saved=None, finish=True):
