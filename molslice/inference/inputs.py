@@ -5,7 +5,6 @@ One row out for each molecule in, always: a missing or unusable value keeps its 
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -184,11 +183,7 @@ def _column(frame: Any) -> Iterable[object]:  # noqa: ANN401
 
 
 class _FrameTable(Table):
-    """A DataFrame as a table, to find its column of SMILES.
-
-    Args:
-        frame: The DataFrame.
-    """
+    """A DataFrame as a table, to find its column of SMILES. Values that are not texts are empty cells."""
 
     format = "DataFrame"
 
@@ -196,20 +191,11 @@ class _FrameTable(Table):
         super().__init__(Path("the DataFrame"))
         self._frame = frame
         self.names = [str(name) for name in frame.columns]
-        self._rows = zip(*map(self._values, range(len(self.names))), strict=True)
-
-    @property
-    def position(self) -> int:
-        """Not known."""
-        return 0
+        values = zip(*map(self._values, range(len(self.names))), strict=True)
+        self.rows = (Row([_row(value) for value in row], None) for row in values)
 
     def _values(self, index: int) -> Iterable[object]:
         return self._frame.iloc[:, index] if hasattr(self._frame, "iloc") else self._frame[:, index]
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`. Values that are not texts are empty cells."""
-        rows = islice(self._rows, size)
-        return [Row([_row(value) for value in values], None) for values in rows]
 
     def column(self, name: str) -> Iterable[object]:
         """Return the values of a column."""

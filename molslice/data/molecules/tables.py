@@ -271,24 +271,15 @@ class _Structures(Table):
     """An SD file with SMILES in place of its structures."""
 
     def __init__(self, table: SdfTable, convert: bool) -> None:
-        super().__init__(table.path)
-        self._convert = convert
-        self._inner, self.format = table, table.format
+        super().__init__(table.path, table.opened)
+        self._convert, self.format = convert, table.format
+        self.rows = map(self._converted, table.rows)
         taken = {name.lower() for name in table.names}
         column = "smiles"
         while column in taken:
             column += "_of_structure"
         self.names = [column if name == STRUCTURE else name for name in table.names]
         self._column = table.names.index(STRUCTURE) if table.names else 0
-
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._inner.position
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end."""
-        return [self._converted(row) for row in self._inner.read_rows(size)]
 
     def _converted(self, row: Row) -> Row:
         cells, error = list(row.cells), row.error

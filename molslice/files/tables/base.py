@@ -1,8 +1,8 @@
 """The interface of a table: named columns, and rows of text that are read in chunks."""
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +11,7 @@ from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Chunk", "FileTable", "MissingColumnError", "Row", "Table", "Unreadable", "place_of", "trimmed"]
+__all__ = ["Chunk", "MissingColumnError", "Row", "Table", "Unreadable", "place_of", "trimmed"]
 
 SHEETS = (".xlsx", ".xlsm")  # endings of Excel workbooks
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Unicode does not count as blanks
@@ -128,50 +128,52 @@ def _visible(cell: str) -> str:
     return trimmed(cell) if type(cell) is str else cell
 
 
-class Table(ABC):
-    """An open table.
+class Table:
+    """An open table. A subclass reads one format.
 
     Args:
         path: The file, for messages.
+        opened: The open file; None if the rows are read in another way.
 
     Attributes:
         path: The file, for messages.
+        opened: The open file.
         names: The column names as in the file; they may repeat or be empty.
         format: What was found about the format, for messages.
         schema: pyarrow's schema of a Parquet file; None for other formats.
+        rows: The rows that are not read yet.
+        reading: The context in which rows are read.
     """
 
     path: File
     names: list[str]
     format: str
     schema: Any = None
+    rows: Iterator[Row]
+    reading: Callable[[], AbstractContextManager[object]] = nullcontext
 
-    def __init__(self, path: File) -> None:
-        self.path = path
-        self._peeked: list[Row] = []
+    def __init__(self, path: File, opened: Opened | None = None) -> None:
+        self.path, self.opened = path, opened
 
     @property
-    @abstractmethod
     def position(self) -> int:
         """Number of bytes of the file read so far, for progress bars."""
+        return 0 if self.opened is None else self.opened.position
 
-    @abstractmethod
     def read_rows(self, size: int) -> list[Row]:
         """Read the next rows, at most `size`; an empty list at the end.
 
         Raises:
             MolsliceError: The file is damaged.
         """
+        with self.reading():
+            return list(itertools.islice(self.rows, size))
 
     def peek(self, size: int) -> list[Row]:
-        """Return the next rows, at most `size`, and keep them for `chunks`.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        if len(self._peeked) < size:
-            self._peeked += self.read_rows(size - len(self._peeked))
-        return self._peeked[:size]
+        """Read the next rows as `read_rows` does, and keep them for `chunks`."""
+        rows = self.read_rows(size)
+        self.rows = itertools.chain(rows, self.rows)
+        return rows
 
     def find(self, name: str) -> int:
         """Find a column by its exact name, or else by its name without blanks at its ends.
@@ -209,7 +211,7 @@ class Table(ABC):
 
     def _chunks(self, size: int, columns: Mapping[str, int]) -> Iterator[Chunk]:
         first, width = 1, len(self.names)
-        while rows := self._next_rows(size):
+        while rows := self.read_rows(size):
             chunk = Chunk(self.path, first, columns)
             for cells, line, error in rows:
                 if error is not None:
@@ -219,39 +221,3 @@ class Table(ABC):
                 chunk.lines.append(line)
             yield chunk
             first += len(chunk)
-
-    def _next_rows(self, size: int) -> list[Row]:
-        # a chunk is full also after `peek`, because another process, which does not peek, counts whole chunks
-        rows, self._peeked = self._peeked[:size], self._peeked[size:]
-        return rows + self.read_rows(size - len(rows)) if len(rows) < size else rows
-
-
-class FileTable(Table):
-    """A table that is read from an open file. A subclass reads one format.
-
-    Args:
-        path: The file, for messages.
-        opened: The open file.
-
-    Attributes:
-        rows: The rows that are not read yet. A subclass sets them.
-    """
-
-    rows: Iterator[Row]
-
-    def __init__(self, path: File, opened: Opened) -> None:
-        super().__init__(path)
-        self._opened = opened
-
-    @property
-    def position(self) -> int:
-        """Number of bytes of the file read so far, for progress bars."""
-        return self._opened.position
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        return list(itertools.islice(self.rows, size))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, cast
 
 from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error
-from molslice.files.tables.base import FileTable, Row
+from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -30,7 +30,18 @@ NOT_TEXT = "save the table as UTF-8, for instance with `iconv -f LATIN1 -t UTF-8
 _CSV_LIMIT = threading.Lock()
 
 
-class DelimitedTable(FileTable):
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Raise the csv module's limit on the length of a cell, which applies to the whole process."""
+    with _CSV_LIMIT:
+        before = csv.field_size_limit(2 * LONGEST)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+class DelimitedTable(Table):
     """A table of separated values.
 
     Args:
@@ -47,6 +58,8 @@ class DelimitedTable(FileTable):
         MolsliceError: The file is empty or a workbook, or the column names cannot be read.
     """
 
+    reading = staticmethod(_long_cells)
+
     def __init__(self, path: File, opened: Opened, delimiter: str | None, usual: str = ",") -> None:
         super().__init__(path, opened)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
@@ -59,7 +72,7 @@ class DelimitedTable(FileTable):
         self.delimiter = delimiter or _find_delimiter(sample, usual)
         self.encoding = self._lines.encoding.removesuffix("-sig").upper()
         self.format = f"{self.encoding}, delimiter {DELIMITERS.get(self.delimiter, repr(self.delimiter))}"
-        with _long_cells():
+        with self.reading():
             header = next((row for row in self._rows(width=0) if row.cells), None)
         if header is None:
             raise MolsliceError(f"{path} is empty")
@@ -70,15 +83,6 @@ class DelimitedTable(FileTable):
             )
         self.names = header.cells
         self.rows = self._whole_rows()
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        with _long_cells():
-            return super().read_rows(size)
 
     def _whole_rows(self) -> Iterator[Row]:
         """Yield the rows, each as wide as the header, with the blank lines that are rows."""
@@ -251,14 +255,3 @@ class _Lines:
             raise MolsliceError(
                 f"{self.path}, line {self.number}: byte 0x{byte:02x} is not UTF-8; {NOT_TEXT}"
             ) from error
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Raise the csv module's limit on the length of a cell, which applies to the whole process."""
-    with _CSV_LIMIT:
-        before = csv.field_size_limit(2 * LONGEST)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(before)

@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from molslice.files.lines import Opened
-from molslice.files.tables.base import FileTable, Row
+from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -19,6 +19,14 @@ OLD = b"\xd0\xcf\x11\xe0"  # of .xls, and of any workbook with a password
 LARGEST = 2**32  # bytes of the unpacked workbook
 NOT_AVAILABLE = "#N/A"
 MIDNIGHT = time()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ignore warnings about parts of a sheet that are no cells."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager
@@ -62,7 +70,7 @@ def open_workbook(path: File, opened: Opened) -> Iterator[Any]:
         workbook.close()
 
 
-class ExcelTable(FileTable):
+class ExcelTable(Table):
     """The first visible sheet of a workbook.
 
     The first row with a cell has the column names. Rows without a cell are skipped. Numbers, dates and truth
@@ -78,6 +86,8 @@ class ExcelTable(FileTable):
         MolsliceError: The file is damaged, or has no sheet or an empty one.
     """
 
+    reading = staticmethod(_quiet)
+
     def __init__(self, path: File, opened: Opened, workbook: Any) -> None:  # noqa: ANN401
         super().__init__(path, opened)
         if not workbook.worksheets:
@@ -88,21 +98,12 @@ class ExcelTable(FileTable):
         self.format = f"Excel, sheet {sheet.title!r}" + (f"; not read: {titles}" if titles else "")
         sheet.reset_dimensions()  # some programs write wrong ones
         filled = self._filled_rows()
-        with _quiet():
+        with self.reading():
             header = next(filled, None)
         if header is None:
             raise MolsliceError(f"{path}, sheet {sheet.title!r} is empty")
         self.names = header.cells
         self.rows = map(self._fitted, filled)
-
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end.
-
-        Raises:
-            MolsliceError: The file is damaged.
-        """
-        with _quiet():
-            return super().read_rows(size)
 
     def _filled_rows(self) -> Iterator[Row]:
         """Yield the rows with a cell, without the empty cells at their ends, and with their numbers."""
@@ -135,14 +136,6 @@ def _as_text(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, date):
         return str(value)
     return repr(value) if isinstance(value, float) else str(value)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore warnings about parts of a sheet that are no cells."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _damage(path: File, error: Exception) -> MolsliceError:

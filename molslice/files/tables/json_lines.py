@@ -6,7 +6,7 @@ from typing import Any
 
 from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.parsing import load_json
-from molslice.files.tables.base import FileTable, Row
+from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -42,7 +42,7 @@ def as_value(cell: str) -> Any:  # noqa: ANN401
     return cell.value if isinstance(cell, _Value) else str(cell)
 
 
-class JsonTable(FileTable):
+class JsonTable(Table):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
     A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are

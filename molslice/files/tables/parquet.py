@@ -1,6 +1,5 @@
 """Parquet files: columns with their own types, and tables of text. Errors name the file."""
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,23 +82,17 @@ class ParquetTable(Table):
         self.names = list(file.schema_arrow.names)
         if not self.names:
             raise MolsliceError(f"{path} has no columns")
-        self._rows, self._rows_read = self._read(), 0
-        self._size = file_size(path)
+        self.rows, self._rows_read, self._size = self._read(), 0, file_size(path)
 
     @property
     def position(self) -> int:
         """Number of bytes of the file read so far, as a share of its rows."""
         return self._size * self._rows_read // max(self._file.metadata.num_rows, 1)
 
-    def read_rows(self, size: int) -> list[Row]:
-        """Read the next rows, at most `size`; an empty list at the end."""
-        rows = list(itertools.islice(self._rows, size))
-        self._rows_read += len(rows)
-        return rows
-
     def _read(self) -> Iterator[Row]:
         for batch in self._file.iter_batches(batch_size=BATCH_ROWS):
             for cells in zip(*map(_as_texts, batch.columns), strict=True):
+                self._rows_read += 1
                 yield Row(list(cells), None)
 
 

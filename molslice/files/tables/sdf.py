@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from molslice.files.lines import Opened, open_unpacked, text_lines
-from molslice.files.tables.base import FileTable, Row
+from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -17,7 +17,7 @@ _PROPERTY = re.compile(r"^>.*?<(.*)>")
 Record = tuple[int, list[str]]
 
 
-class SdfTable(FileTable):
+class SdfTable(Table):
     """The records of an SD file. An empty file has no columns.
 
     The first column is the connection table as text, up to `M  END`; the second is the name in the first line

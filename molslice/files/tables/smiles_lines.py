@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from molslice.files.lines import Opened, text_lines
-from molslice.files.tables.base import FileTable, Row
+from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
@@ -17,7 +17,7 @@ SMILES, NAME = "smiles", "name"
 _LINE = re.compile(r"(\S*(?:[ \t]+\|[^|]*\|)?)[ \t]*(.*)", re.DOTALL)  # with a CXSMILES block
 
 
-class SmilesLines(FileTable):
+class SmilesLines(Table):
     """The lines of a file of SMILES, with a column `name` if one of the first lines has a name.
 
     A first line that begins with the word `smiles` names the columns. A blank line is a row with an empty
@@ -56,7 +56,7 @@ class SmilesLines(FileTable):
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers, without those that are blank at the end of the file."""
         blank: list[tuple[int, str]] = []
-        for number, line in enumerate(text_lines(self._opened, self.path, LONGEST), start=1):
+        for number, line in enumerate(text_lines(self.opened, self.path, LONGEST), start=1):
             text = self._decode(line, number)
             if not text.strip():
                 blank.append((number, ""))
