@@ -31,12 +31,12 @@ COMMANDS = {
     "predict": (
         ("predict", "model", "--input", "measured.csv", "--output", "out.csv"),
         "out.csv",
-        "molslice.inference.tables.sinks._CsvSink.write",
+        "molslice.inference.tables.sinks.format_value",
     ),
     "embed": (
         ("embed", "model", "--input", "measured.csv", "--output", "out.npy"),
         "out.npy",
-        "molslice.inference.tables.sinks._NumpySink.write",
+        "molslice.files.npy.ArrayFile.append",
     ),
     "export": (("export", "model", "--out", "out.pt2"), "out.pt2", "torch.export.save"),
     "report": (("report", "model", "--out", "out.html", *DATA), "out.html", "molslice.report.write.page"),

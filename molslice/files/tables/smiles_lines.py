@@ -36,7 +36,7 @@ class SmilesLines(Table):
 
     def __init__(self, path: File, opened: Opened) -> None:
         super().__init__(path, opened)
-        lines = self._lines()
+        lines = self._lines(opened)
         first = list(itertools.islice(lines, SAMPLED_LINES))
         header = first[0][1].split() if first else []
         if not first:
@@ -53,24 +53,21 @@ class SmilesLines(Table):
         cells = _split(line) if len(self.names) > 1 else ["" if line.startswith("\t") else line.strip()]
         return Row(cells, number, "contains a NUL character" if "\0" in line else None)
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
+    def _lines(self, opened: Opened) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers, without those that are blank at the end of the file."""
         blank: list[tuple[int, str]] = []
-        for number, line in enumerate(text_lines(self.opened, self.path, LONGEST), start=1):
-            text = self._decode(line, number)
+        for number, line in enumerate(text_lines(opened, self.path, LONGEST), start=1):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                byte = f"byte 0x{line[error.start]:02x}"
+                raise MolsliceError(f"{self.path}, line {number}: {byte} is not UTF-8") from error
             if not text.strip():
                 blank.append((number, ""))
                 continue
             yield from blank
             blank.clear()
             yield number, text
-
-    def _decode(self, line: bytes, number: int) -> str:
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            byte = line[error.start]
-            raise MolsliceError(f"{self.path}, line {number}: byte 0x{byte:02x} is not UTF-8") from error
 
 
 def _split(line: str) -> list[str]:

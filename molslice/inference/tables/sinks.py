@@ -7,11 +7,11 @@ import json
 import math
 import shutil
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -31,18 +31,8 @@ TABLES = (".csv", ".csv.gz", ".parquet", *JSON)
 ENDINGS = (*TABLES, ".npy")
 LONE = "backslashreplace"  # half of a surrogate pair, which only JSON lines can have, becomes its escape
 
-
-class Sink(ABC):
-    """A file of rows: cells of the input, then columns of numbers, of texts, and one of reasons."""
-
-    @abstractmethod
-    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        """Append rows.
-
-        Args:
-            cells: The cells of the input, one list for each row.
-            rows: Their predictions.
-        """
+Sink = Callable[[Sequence[Sequence[str]], TableRows], None]
+"""Appends rows: the cells of the input, one list for each row, and their predictions."""
 
 
 @contextmanager
@@ -56,7 +46,7 @@ def open_sink(
     *,
     held: bool = False,
 ) -> Iterator[Sink]:
-    """Open a file that gets its final name when the block ends without an error.
+    """Open a file of rows that gets its final name when the block ends without an error.
 
     Args:
         path: The file or its URL. Its ending, one of `ENDINGS`, selects the format. A `.npy` file holds the
@@ -72,37 +62,35 @@ def open_sink(
         MolsliceError: Parquet or JSON does not take the names.
         OSError: The file cannot be written. No partial file is left.
     """
-    name = path.name.lower()
+    name, texts = path.name.lower(), [*texts, reasons]
+    if name.endswith((".parquet", *JSON)):
+        repeated = next((column for column in names if names.count(column) > 1), None)
+        if repeated is not None:
+            raise MolsliceError(
+                f"{path}: the input has several columns named {repeated!r}, which this format does not allow"
+            )
     if name.endswith(".npy"):
         with atomic_path(path) as partial:
             file = ArrayFile(partial, "<f4", len(columns))
             try:
-                yield _NumpySink(file)
+                yield lambda cells, rows: file.append(rows.values)  # noqa: ARG005
                 file.finish()
             finally:
                 file.close()
     elif name.endswith(".parquet"):
-        with (
-            atomic_file(path) as stream,
-            _parquet_sink(stream, path, [*names], [*columns], [*texts, reasons], schema) as sink,
-        ):
+        with atomic_file(path) as stream, _parquet_sink(stream, names, columns, texts, schema) as sink:
             yield sink
     elif path == STDOUT:
         with _held_output() if held else nullcontext(sys.stdout) as stream:
-            sink = _CsvSink(stream)
-            sink.write_row([*names, *columns, *texts, reasons])
-            yield sink
+            yield _csv_sink(stream, [*names, *columns, *texts])
         sys.stdout.flush()
-    elif name.endswith(JSON):
-        _check_repeated(path, names)
-        with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
-            values = [_value_reader(schema, name) for name in names]
-            yield _JsonSink(stream, names, values, columns, [*texts, reasons])
     else:
         with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
-            sink = _CsvSink(stream)
-            sink.write_row([*names, *columns, *texts, reasons])
-            yield sink
+            if name.endswith(JSON):
+                values = [_value_reader(schema, column) for column in names]
+                yield _json_sink(stream, names, values, columns, texts)
+            else:
+                yield _csv_sink(stream, [*names, *columns, *texts])
 
 
 @contextmanager
@@ -114,71 +102,52 @@ def _held_output() -> Iterator[IO[str]]:
         shutil.copyfileobj(stream, sys.stdout)
 
 
-class _NumpySink(Sink):
-    """The numbers as float32 [rows, columns]; NaN in failed rows."""
+@contextmanager
+def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
+    with ExitStack() as stack:
+        if packed:
+            # a header without time and name, so that the same predictions give the same bytes
+            packer: Any = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+            raw = stack.enter_context(packer)
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", errors=LONE, newline=""))
 
-    def __init__(self, file: ArrayFile) -> None:
-        self._file = file
 
-    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:  # noqa: ARG002
-        self._file.append(rows.values)
+def _csv_sink(stream: IO[str], header: Sequence[str]) -> Sink:
+    r"""Write a header; the rows end in \n, and a cell with any line end, also a lone \r, is quoted."""
+    # the csv module quotes the characters of its own line end, which is replaced
+    lines: Any = SimpleNamespace(write=lambda line: stream.write(line[:-2] + "\n"))
+    write_row = csv.writer(lines, lineterminator="\r\n").writerow
+    write_row(header)
 
-
-class _CsvSink(Sink):
-    r"""CSV rows that end in \n. A cell with any line end, also a lone \r, is quoted."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        # the csv module quotes the characters of its own line end
-        self.write_row = csv.writer(_LineEnds(stream), lineterminator="\r\n").writerow
-
-    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
+    def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
         for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
-            self.write_row([*row, *map(format_value, values), *texts, reason or ""])
+            write_row([*row, *map(format_value, values), *texts, reason or ""])
+
+    return write
 
 
-class _JsonSink(Sink):
-    """One object for each row. Values of JSON lines and numbers of Parquet stay what they are.
+def _json_sink(
+    stream: IO[str],
+    names: Sequence[str],
+    readers: Sequence[Callable[[str], Any]],
+    columns: Sequence[str],
+    texts: Sequence[str],
+) -> Sink:
+    """Write one object for each row. Values of JSON lines and numbers of Parquet stay what they are.
 
-    A failed row has null.
-
-    Args:
-        stream: The file.
-        names: Names of the columns of the input.
-        values: For each of them, what converts a cell to a JSON value.
-        columns: Names of the columns of numbers.
-        texts: Names of the columns of texts.
+    A failed row has null. `readers` convert the cells of `names` to JSON values.
     """
 
-    def __init__(
-        self,
-        stream: IO[str],
-        names: Sequence[str],
-        values: Sequence[Callable[[str], Any]],
-        columns: Sequence[str],
-        texts: Sequence[str],
-    ) -> None:
-        self._stream, self._names, self._columns, self._texts = stream, names, columns, texts
-        self._values = values
-
-    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
-            cells_of_row = zip(self._names, self._values, row, strict=True)
-            record: dict[str, Any] = {name: convert(cell) for name, convert, cell in cells_of_row}
-            for name, value in zip(self._columns, values, strict=True):
+    def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
+        for row, values, more, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
+            record = {name: read(cell) for name, read, cell in zip(names, readers, row, strict=True)}
+            for name, value in zip(columns, values, strict=True):
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
-            for name, text in zip(self._texts, (*texts, reason), strict=True):
+            for name, text in zip(texts, (*more, reason), strict=True):
                 record[name] = text_to_json(text)
-            self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-
-class _LineEnds:
-    """Writes the lines of the csv module with another line end."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def write(self, line: str) -> int:
-        return self._stream.write(line[:-2] + "\n")
+    return write
 
 
 def format_value(value: float | np.floating) -> str:
@@ -187,51 +156,36 @@ def format_value(value: float | np.floating) -> str:
 
 
 @contextmanager
-def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
-    if not packed:
-        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=LONE, newline="")
-        try:
-            yield stream
-            stream.flush()
-        finally:
-            with suppress(OSError):  # keep the first error
-                stream.detach()
-        return
-    # a gzip header without time and name, so that the same predictions give the same bytes
-    with (
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as archive,
-        io.TextIOWrapper(archive, encoding="utf-8", errors=LONE, newline="") as stream,
-    ):
-        yield stream
-
-
-def _check_repeated(path: File, names: Sequence[str]) -> None:
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise MolsliceError(
-            f"{path}: the input has several columns named {repeated!r}, which this format does not allow"
-        )
-
-
-@contextmanager
 def _parquet_sink(
     stream: BinaryIO,
-    path: File,
-    names: list[str],
-    columns: list[str],
-    texts: list[str],
+    names: Sequence[str],
+    columns: Sequence[str],
+    texts: Sequence[str],
     given: Any,  # noqa: ANN401
 ) -> Iterator[Sink]:
+    """Write the columns of the input, float32 and text; the reason is null for a row with a prediction."""
     import pyarrow.parquet
 
-    _check_repeated(path, names)
-    types = [_kept_type(given, name) for name in names]
-    numbers = [(name, pyarrow.float32()) for name in columns]
-    added = [(name, pyarrow.string()) for name in texts]
-    fields = [*zip(names, types, strict=True), *numbers, *added]
+    string, float32 = pyarrow.string(), pyarrow.float32()
+    fields = [(name, _kept_type(given, name)) for name in names]
+    fields += [(name, float32) for name in columns] + [(name, string) for name in texts]
     schema = pyarrow.schema([(_escaped(name), kind) for name, kind in fields])
+
+    def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
+        arrays = []
+        for column, (_, kind) in zip(zip(*cells, strict=True), fields, strict=False):
+            is_text = kind == string
+            kept = [None if _is_null(cell, is_text) else _escaped(cell) for cell in column]
+            arrays.append(pyarrow.array(kept, string).cast(kind))
+        # NaN, as in CSV, and not null
+        arrays += [pyarrow.array(column, float32) for column in rows.values.T]
+        added = zip(*rows.row_texts(), strict=True)
+        arrays += [pyarrow.array([text or None for text in column], string) for column in added]
+        arrays.append(pyarrow.array(rows.errors, string))
+        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
-        yield _ParquetSink(writer, schema)
+        yield write
 
 
 def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
@@ -269,44 +223,6 @@ def _escaped(text: str) -> str:
     return text.encode(errors=LONE).decode()
 
 
-def _encodable(texts: Iterable[str | None]) -> Any:  # noqa: ANN401
-    """Return an array of pyarrow; see `LONE`."""
-    import pyarrow
-
-    cells = list(texts)
-    try:
-        return pyarrow.array(cells, pyarrow.string())
-    except UnicodeEncodeError:
-        return pyarrow.array([None if text is None else _escaped(text) for text in cells], pyarrow.string())
-
-
-def _is_null(cell: str, plain: bool) -> bool:
+def _is_null(cell: str, is_text: bool) -> bool:
     """Return whether a cell is null: in a column of text only one that was null in the input."""
-    return not cell and (not plain or as_value(cell) is None)
-
-
-class _ParquetSink(Sink):
-    """The columns of the input, float32 and text; the reason is null for a row with a prediction.
-
-    Args:
-        writer: The writer of the file.
-        schema: Its columns.
-    """
-
-    def __init__(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
-        self._writer, self._schema = writer, schema
-
-    def write(self, cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        import pyarrow
-
-        arrays = []
-        for column, field in zip(zip(*cells, strict=True), self._schema, strict=False):
-            plain = field.type == pyarrow.string()
-            texts = _encodable(None if _is_null(text, plain) else text for text in column)
-            arrays.append(texts if plain else texts.cast(field.type))
-        # NaN, as in CSV, and not null
-        arrays += [pyarrow.array(column, pyarrow.float32()) for column in rows.values.T]
-        added = zip(*rows.row_texts(), strict=True)
-        arrays += [pyarrow.array([text or None for text in column], pyarrow.string()) for column in added]
-        arrays.append(pyarrow.array(rows.errors, pyarrow.string()))
-        self._writer.write_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))
+    return not cell and (not is_text or as_value(cell) is None)

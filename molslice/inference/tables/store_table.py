@@ -79,7 +79,7 @@ def write_store_table(
                     report.differing += 1
                     report.first_difference = report.first_difference or f"row {row}: {lost}"
             values = np.asarray(store.targets[start : start + len(rebuilt)], np.float32)
-            sink.write(cells, TableRows(values, errors))
+            sink(cells, TableRows(values, errors))
             start += len(rebuilt)
             bar.update(len(rebuilt))
     report.rows = start

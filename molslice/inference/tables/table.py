@@ -244,7 +244,7 @@ def _stream(
             _count(report, refusals, chunk, chunk[column], predictions)
             if strict and report.failed:
                 raise _RefusedRowError(report.first_failure)
-            sink.write(chunk.cells, predictions)
+            sink(chunk.cells, predictions)
             if measured is not None:
                 measured.add(chunk, predictions)
             bar.annotate(f"{report.rows:,} molecules")

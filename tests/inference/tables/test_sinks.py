@@ -26,7 +26,7 @@ def write(path, rows=ROWS, schema=None):
     with open_sink(path, NAMES, NUMBERS, TEXTS, "error", schema) as sink:
         for part in (rows[:2], rows[2:]):
             cells, values, errors, texts = (list(column) for column in zip(*part, strict=True))
-            sink.write(cells, TableRows(np.array(values, np.float32), errors, texts))
+            sink(cells, TableRows(np.array(values, np.float32), errors, texts))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
