@@ -26,7 +26,7 @@ from molslice.files.parsing import read_json_object
 from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
-__all__ = ["ChunkLog", "describe_difference", "log_folder"]
+__all__ = ["ChunkLog", "describe_difference", "log_folder", "unfinished_error"]
 
 IDENTITY, RECORDS = "prediction.json", "chunks"
 CHECKSUM_BYTES, LENGTH_BYTES = 32, 8  # before the content of a record
@@ -49,6 +49,11 @@ WORDS = {
 def log_folder(target: Path) -> Path:
     """Return the folder beside an output file that keeps its finished chunks."""
     return target.with_name(f"{target.name}.partial")
+
+
+def unfinished_error(folder: Path) -> MolsliceError:
+    """Create the error for finished chunks that are not to be continued."""
+    return MolsliceError(f"{folder} is an unfinished prediction; continue it with --resume, or delete it")
 
 
 class ChunkLog:
@@ -155,9 +160,7 @@ class ChunkLog:
                 "another name for the output"
             )
         if not self._resume:
-            raise MolsliceError(
-                f"{self.folder} is an unfinished prediction; continue it with --resume, or delete it"
-            )
+            raise unfinished_error(self.folder)
 
     def _open(self) -> None:
         self.folder.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,16 @@ from molslice.files.urls import File
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
-from molslice.inference.tables.chunk_log import log_folder
+from molslice.inference.tables.chunk_log import log_folder, unfinished_error
 from molslice.inference.tables.table import Computed, TableReport, predict_table
 from molslice.types import MolsliceError
 
 __all__ = ["RayEngine"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RayEngine:
-    """Predicts on a cluster. Each worker loads the model once.
+    """Predicts on a cluster. Each worker loads the model when it first needs it, and keeps it.
 
     Attributes:
         model: The name or the folder of the model, which every machine of the cluster has.
@@ -41,14 +42,7 @@ class RayEngine:
     fragment: str | None = None
     domain: bool = False
     wildcards: str | None = None
-
-    @property
-    def _gpus(self) -> int:
-        return 0 if self.device == "cpu" else 1
-
-    @property
-    def _model(self) -> "_Model":
-        return _Model(self.model, self.device, self.interval, self.fragment, self.domain, self.wildcards)
+    _loaded: tuple[SmilesPredictor, PredictionOptions] | None = field(default=None, init=False, repr=False)
 
     def predict_chunks(
         self,
@@ -72,15 +66,12 @@ class RayEngine:
         """
         if STDIN in table.paths:
             raise MolsliceError("--engine ray cannot read standard input; give files")
-        size = predictor.chunk_rows
         places = {column: table.find(column) for column in columns}
-        split = FileChunks(table.names, table.paths[0], places, size, delimiter)
-        work = _ChunkPredictor(self._model, table.smiles_column)
+        split = FileChunks(table.names, table.paths[0], places, predictor.chunk_rows, delimiter)
         before = dict(zip(table.paths, table.sizes_before, strict=True))
-        parts = [(path, 0) for path in table.paths]
-        for chunk, predictions, position in ray_map(
-            parts, work, split=split, workers=self.workers, gpus=self._gpus
-        ):
+        items = [(path, 0) for path in table.paths]
+        work = partial(self._predict_chunk, table.smiles_column)
+        for chunk, predictions, position in self._map(items, work, split):
             yield chunk, predictions, before[chunk.path] + position
 
     def predict_files(
@@ -96,54 +87,28 @@ class RayEngine:
             MolsliceError: As in `predict_table` and `ray_map`.
         """
         if not settings.get("resume"):
-            left = (log_folder(target) for _, target in pairs if isinstance(target, Path))
-            if unfinished := next((folder for folder in left if folder.exists()), None):
-                raise MolsliceError(
-                    f"{unfinished} is an unfinished prediction; continue it with --resume, or delete it"
-                )
+            for _, target in pairs:
+                if isinstance(target, Path) and log_folder(target).exists():
+                    raise unfinished_error(log_folder(target))
         # a worker continues a file where a killed one was
-        work = _FilePredictor(self._model, {**settings, "resume": True})
-        yield from ray_map(pairs, work, workers=self.workers, gpus=self._gpus)
+        yield from self._map(pairs, partial(self._predict_file, {**settings, "resume": True}))
 
+    def _map(self, items: Sequence[Any], work: Any, split: FileChunks | None = None) -> Iterator[Any]:  # noqa: ANN401
+        gpus = 0 if self.device == "cpu" else 1
+        return ray_map(items, work, split=split, workers=self.workers, gpus=gpus)
 
-@dataclass(slots=True)
-class _Model:
-    """A model that is loaded when it is needed first, and does not travel."""
-
-    name: str
-    device: str
-    interval: float | None
-    fragment: str | None
-    domain: bool
-    wildcards: str | None
-    _loaded: tuple[SmilesPredictor, PredictionOptions] | None = field(default=None, repr=False)
-
-    def load(self) -> tuple[SmilesPredictor, PredictionOptions]:
+    def _load(self) -> tuple[SmilesPredictor, PredictionOptions]:
         if self._loaded is None:
-            model = load_model(self.name, self.device, fragment=self.fragment, wildcards=self.wildcards)
+            model = load_model(self.model, self.device, fragment=self.fragment, wildcards=self.wildcards)
             self._loaded = model, model.find_options(self.interval, domain=self.domain)
         return self._loaded
 
-
-@dataclass(slots=True)
-class _ChunkPredictor:
-    model: _Model
-    column: str
-
-    def __call__(self, item: tuple[Chunk, int]) -> Computed:
-        chunk, position = item
-        predictor, options = self.model.load()
-        given = predictor.rows_of(chunk, self.column)
+    def _predict_chunk(self, column: str, item: tuple[Chunk, int]) -> Computed:
+        (chunk, position), (predictor, options) = item, self._load()
+        given = predictor.rows_of(chunk, column)
         rows = predictor.predict_with_errors(given, options=options).table_rows()
         return chunk, rows, position
 
-
-@dataclass(slots=True)
-class _FilePredictor:
-    model: _Model
-    settings: dict[str, Any]
-
-    def __call__(self, pair: tuple[File, File]) -> TableReport:
-        source, target = pair
-        predictor, options = self.model.load()
-        return predict_table(predictor, source, target, options, progress=False, **self.settings)
+    def _predict_file(self, settings: Mapping[str, Any], pair: tuple[File, File]) -> TableReport:
+        predictor, options = self._load()
+        return predict_table(predictor, *pair, options, progress=False, **settings)
