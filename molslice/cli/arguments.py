@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import torch
-
     from molslice.files.urls import File
     from molslice.report.training import AnyPredictor
 
-__all__ = ["HelpFormatter", "add_run_options", "check_needs", "positive", "split_overrides"]
+__all__ = ["HelpFormatter", "add_options", "add_run_options", "check_needs", "positive", "split_overrides"]
 
 AUTO = "auto"
 LARGEST = 2**63 - 1
@@ -122,14 +120,47 @@ def delimiter(text: str) -> str:
     return text
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
+OPTIONS: dict[str, dict[str, Any]] = {  # what several verbs have with the same meaning
+    "--json": {"action": "store_true", "help": "print only the result, as JSON"},
+    "--quiet": {"action": "store_true", "help": "hide progress bars and messages"},
+    "--smiles-column": {"metavar": "NAME", "help": "column of SMILES (default: detected)"},
+    "--delimiter": {
+        "type": delimiter,
+        "metavar": "C",
+        "help": "character between cells, or tab (default: detected)",
+    },
+    "--decimal": {
+        "choices": (".", ","),
+        "metavar": "MARK",
+        "help": "decimal mark of the targets, . or ,; with a comma, a point separates thousands (default: .)",
+    },
+    "--missing-value": {
+        "action": "append",
+        "default": [],
+        "metavar": "VALUE",
+        "help": "number or text that stands for a missing value, as in --missing-value=-999; repeatable",
+    },
+    "--engine": {
+        "choices": ("ray",),
+        "help": "compute with Ray Data on the cluster of RAY_ADDRESS, or else on all cores of this machine; "
+        "--workers sets the number of workers",
+    },
+    "--workers": {
+        "type": worker_count,
+        "metavar": "N",
+        "help": "worker processes (default: all cores to predict a large file, otherwise the main process)",
+    },
+    "--resume": {
+        "action": "store_true",
+        "help": "continue an interrupted run, from the folder OUTPUT.partial",
+    },
+}
 
 
-def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add `--quiet`."""
-    parser.add_argument("--quiet", action="store_true", help="hide progress bars and messages")
+def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Add some of `OPTIONS` by their names, in order."""
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name])
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, device: str | None = None) -> None:
@@ -141,8 +172,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, device: str | None = Non
     """
     if device is not None:
         add_device(parser, device)
-    add_quiet(parser)
-    add_json(parser)
+    add_options(parser, "--quiet", "--json")
 
 
 def check_needs(args: argparse.Namespace, needs: Mapping[str, str]) -> None:
@@ -179,9 +209,7 @@ def load_chosen_model(
     from molslice.inference.load import load_model
 
     device = choose_device(args, count_rows)
-    model = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
-    say_device(args, model.device)
-    return model
+    return load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
 
 
 def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:
@@ -211,36 +239,7 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
         metavar="FILE",
         help=f"the file or URL to write: {endings}, or - for CSV on standard output",
     )
-    add_columns(parser)
-
-
-def add_columns(parser: argparse.ArgumentParser, *, paired: bool = False) -> None:
-    """Add `--smiles-column`, which may be repeated if `paired`, and `--delimiter`."""
-    options: dict[str, Any] = {"action": "append"} if paired else {}
-    more = "; twice for pairs of molecules, such as solute and solvent" if paired else ""
-    parser.add_argument(
-        "--smiles-column", metavar="NAME", help=f"column of SMILES (default: detected){more}", **options
-    )
-    parser.add_argument(
-        "--delimiter", type=delimiter, metavar="C", help="character between cells, or tab (default: detected)"
-    )
-
-
-def add_number_format(parser: argparse.ArgumentParser) -> None:
-    """Add `--decimal` and `--missing-value`."""
-    parser.add_argument(
-        "--decimal",
-        choices=(".", ","),
-        metavar="MARK",
-        help="decimal mark of the targets, . or ,; with a comma, a point separates thousands (default: .)",
-    )
-    parser.add_argument(
-        "--missing-value",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="number or text that stands for a missing value, as in --missing-value=-999; repeatable",
-    )
+    add_options(parser, "--smiles-column", "--delimiter")
 
 
 def add_device(parser: argparse.ArgumentParser, default: str) -> None:
@@ -261,6 +260,8 @@ def add_device(parser: argparse.ArgumentParser, default: str) -> None:
 def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None = None) -> str:
     """Return the device of `add_device`: for `auto`, CUDA if it is available and the input is not small.
 
+    A GPU that was chosen is named on standard error.
+
     Args:
         args: The arguments of the verb.
         count_rows: Returns the number of molecules or an estimate of it; called only where it decides. None
@@ -270,42 +271,14 @@ def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None
         return args.device
     from torch import cuda
 
+    from molslice.cli.console import say
     from molslice.inference.reading import DEVICE_PARALLEL_ROWS
 
     if not cuda.is_available() or (count_rows is not None and count_rows() < DEVICE_PARALLEL_ROWS):
         return "cpu"
+    if not args.quiet:
+        say(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
     return "cuda"
-
-
-def say_device(args: argparse.Namespace, device: "torch.device | str") -> None:
-    """Name the GPU on standard error if `choose_device` found it."""
-    if args.device != AUTO or args.quiet or str(device) == "cpu":
-        return
-    from torch import cuda
-
-    from molslice.cli.console import say
-
-    say(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add `--engine`."""
-    parser.add_argument(
-        "--engine",
-        choices=("ray",),
-        help="compute with Ray Data on the cluster of RAY_ADDRESS, or else on all cores of this machine; "
-        "--workers sets the number of workers",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Add `--workers`."""
-    parser.add_argument(
-        "--workers",
-        type=worker_count,
-        metavar="N",
-        help="worker processes (default: all cores to predict a large file, otherwise the main process)",
-    )
 
 
 def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:
@@ -330,11 +303,4 @@ def add_strict(parser: argparse.ArgumentParser, *, in_folder: bool = False) -> N
     kept = "; complete files in a folder are kept" if in_folder else ""
     parser.add_argument(
         "--strict", action="store_true", help=f"stop at the first row that fails, and write nothing{kept}"
-    )
-
-
-def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Add `--resume`."""
-    parser.add_argument(
-        "--resume", action="store_true", help="continue an interrupted run, from the folder OUTPUT.partial"
     )

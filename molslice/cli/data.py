@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import (
     HelpFormatter,
-    add_json,
-    add_quiet,
-    add_workers,
+    add_options,
     count,
     file_or_url,
     file_path,
@@ -43,12 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return added
 
     verify = action("verify", "find damage in a store")
-    add_quiet(verify)
-    add_json(verify)
+    add_options(verify, "--quiet", "--json")
     show = action("show", "show the molecule and the targets of a row")
     show.add_argument("--row", type=count, required=True, metavar="N", help="number of the row, from 0")
     show.add_argument("--out", type=file_path, metavar="FILE", help="draw the molecule to this .svg or .png")
-    add_json(show)
+    add_options(show, "--json")
     table = action("csv", "write a store to CSV, Parquet or JSON lines")
     table.add_argument(
         "--out",
@@ -57,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the file to write: .csv, .csv.gz, .parquet, .jsonl, .jsonl.gz, or - for CSV on standard output",
     )
-    add_workers(table)
-    add_quiet(table)
+    add_options(table, "--workers", "--quiet")
 
 
 def run(args: argparse.Namespace) -> int:

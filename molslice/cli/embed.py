@@ -14,13 +14,11 @@ from molslice.cli.arguments import (
     add_fragment,
     add_input,
     add_model,
+    add_options,
     add_output,
-    add_resume,
     add_run_options,
     add_strict,
-    add_workers,
     choose_device,
-    say_device,
 )
 from molslice.cli.console import say, say_failed_rows, say_treated_rows, write_json
 
@@ -36,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_input(parser, required=True)
     add_output(parser, ".csv, .csv.gz, .parquet, .jsonl, .jsonl.gz or .npy", required=True)
-    add_workers(parser)
-    add_resume(parser)
+    add_options(parser, "--workers", "--resume")
     add_strict(parser)
     add_fragment(parser)
     add_run_options(parser, device="a GPU for large files")
@@ -54,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--json needs a file as --output, because both write to standard output")
     device = choose_device(args, partial(estimate_rows, args.input))
     embedder = Embedder(load_network(args.model, device, fragment=args.fragment, wildcards=args.wildcards))
-    say_device(args, device)
     report = predict_table(
         embedder,
         args.input,

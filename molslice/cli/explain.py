@@ -13,10 +13,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
-    add_columns,
     add_fragment,
     add_input,
     add_model,
+    add_options,
     add_run_options,
     add_smiles,
     add_strict,
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part", choices=("networks",), help="part of a model of molslice fit: its fine-tuned networks"
     )
     parser.add_argument("--format", choices=FORMATS, help="format of the pictures in a folder (default: svg)")
-    add_columns(parser)
+    add_options(parser, "--smiles-column", "--delimiter")
     add_fragment(parser)
     add_strict(parser)
     add_run_options(parser, device="cpu")

@@ -14,9 +14,8 @@ from typing import Any
 
 from molslice.cli.arguments import (
     AUTO,
-    add_columns,
     add_fragment,
-    add_number_format,
+    add_options,
     add_run_options,
     add_strict,
     choose_device,
@@ -24,7 +23,6 @@ from molslice.cli.arguments import (
     file_path,
     minutes,
     model_name,
-    say_device,
     whole_number,
     worker_count,
 )
@@ -57,11 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", required=True, metavar="COLUMN", help="measured column; repeatable"
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="MODEL", help="folder to write")
-    add_columns(parser, paired=True)
+    parser.add_argument(
+        "--smiles-column",
+        action="append",
+        metavar="NAME",
+        help="column of SMILES (default: detected); twice for pairs of molecules, such as solute and solvent",
+    )
+    add_options(parser, "--delimiter")
     parser.add_argument(
         "--symmetric", action="store_true", help="swapping the molecules of a pair changes nothing"
     )
-    add_number_format(parser)
+    add_options(parser, "--decimal", "--missing-value")
     parser.add_argument(
         "--outliers",
         choices=("refuse", "keep"),
@@ -221,7 +225,6 @@ def run(args: argparse.Namespace) -> int:
     from molslice.pretrained import DEFAULT_ENCODER
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
-    say_device(args, device)
     units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
     about = fit(
         args.data,

@@ -5,7 +5,7 @@ The data are read only if their options do not determine the number of words or 
 
 import argparse
 
-from molslice.cli.arguments import add_json, file_path
+from molslice.cli.arguments import add_options, file_path
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "count parameters by part"
@@ -18,7 +18,7 @@ TAKES_OVERRIDES = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `params`."""
     parser.add_argument("--config", type=file_path, required=True, metavar="FILE", help="YAML file")
-    add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:

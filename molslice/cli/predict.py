@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     AUTO,
-    add_engine,
     add_fragment,
     add_input,
     add_model,
+    add_options,
     add_output,
-    add_resume,
     add_run_options,
     add_smiles,
     add_strict,
-    add_workers,
     check_needs,
     file_path,
     load_chosen_model,
@@ -101,9 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
     )
     parser.add_argument("--root", metavar="DIR", help="folder of the data, with --submission")
-    add_workers(parser)
-    add_engine(parser)
-    add_resume(parser)
+    add_options(parser, "--workers", "--engine", "--resume")
     add_strict(parser, in_folder=True)
     add_fragment(parser)
     add_run_options(parser, device="a GPU for large files; cpu with --engine")

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     INPUT_HELP,
-    add_columns,
-    add_engine,
     add_fragment,
-    add_number_format,
+    add_options,
     add_run_options,
     add_strict,
     file_or_url,
@@ -56,8 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="column of numbers to keep as a target; may be repeated",
     )
-    add_columns(parser)
-    add_number_format(parser)
+    add_options(parser, "--smiles-column", "--delimiter", "--decimal", "--missing-value")
     parser.add_argument(
         "--max-atoms", type=positive, metavar="N", help="refuse larger molecules (default: 256)"
     )
@@ -83,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes (default: all cores for large data)",
     )
-    add_engine(parser)
+    add_options(parser, "--engine")
     add_run_options(parser)
 
 

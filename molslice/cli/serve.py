@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import (
     add_device,
-    add_quiet,
+    add_options,
     choose_device,
     model_name,
     positive,
     positive_number,
-    say_device,
 )
 from molslice.cli.console import say
 
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=positive_number, metavar="SECONDS", help="time limit of a request (default: 30)"
     )
     add_device(parser, "a GPU if there is one")
-    add_quiet(parser)
+    add_options(parser, "--quiet")
 
 
 def port_number(text: str) -> int:
@@ -84,7 +83,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"serving {', '.join(args.models)} at {address} (Ctrl-C ends it)")
 
     device = choose_device(args)
-    say_device(args, device)
     serve(
         args.models,
         host=args.host,

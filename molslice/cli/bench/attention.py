@@ -10,7 +10,7 @@ for all attentions. An entry that runs out of memory is marked in the table. A s
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_json, add_quiet, file_path, positive, positive_number
+from molslice.cli.arguments import add_device, add_run_options, file_path, positive, positive_number
 from molslice.cli.bench.arguments import add_rounds, report
 from molslice.cli.console import teller
 
@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="CSV or JSON file with a score for each entry, the vertical axis of the plot",
     )
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ stopped.
 
 import argparse
 
-from molslice.cli.arguments import add_json, add_quiet, file_path, positive
+from molslice.cli.arguments import add_run_options, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report
 from molslice.cli.console import teller
 
@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_rounds(parser, 3.0, steps=False)
     parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ counted. Papers that state FLOPs often mean multiply-adds, of two operations eac
 
 import argparse
 
-from molslice.cli.arguments import add_json, file_path
+from molslice.cli.arguments import add_options, file_path
 from molslice.cli.console import text_table, write, write_json
 
 SUMMARY = "operations of the model of a configuration"
@@ -19,7 +19,7 @@ TAKES_OVERRIDES = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench flops`."""
     parser.add_argument("--config", type=file_path, required=True, metavar="FILE", help="YAML file")
-    add_json(parser)
+    add_options(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:

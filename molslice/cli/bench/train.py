@@ -15,7 +15,7 @@ of its peak. A second call with the same --out continues where the first one sto
 import argparse
 from typing import TYPE_CHECKING
 
-from molslice.cli.arguments import add_json, add_quiet, file_path, positive
+from molslice.cli.arguments import add_run_options, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report
 from molslice.cli.console import teller
 
@@ -59,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     add_rounds(parser, 5.0, steps=True)
     parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
-    add_quiet(parser)
-    add_json(parser)
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
