@@ -14,7 +14,7 @@ import inspect
 import pkgutil
 import re
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -103,14 +103,23 @@ class Registry(Generic[Member]):
         raise MolsliceError(f"{module.__name__} does not define a {self.base.__name__} named like its file")
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """Return the options of a member: the keyword-only parameters of its constructor."""
-        parameters = inspect.signature(self.find(name).__init__).parameters
-        return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        """Return the options of a member: the keyword-only parameters of its constructor.
+
+        A constructor with `**options` also has the options of the base class, to which it gives them.
+        """
+        options: dict[str, inspect.Parameter] = {}
+        for constructor in _constructors(self.find(name)):
+            parameters = inspect.signature(constructor).parameters
+            keywords = {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            options = {**keywords, **options}
+        return options
 
     def hints(self, name: str) -> dict[str, Any]:
         """Return the types of the options of a member; empty if its annotations cannot be resolved."""
+        hints: dict[str, Any] = {}
         try:
-            hints = typing.get_type_hints(self.find(name).__init__)
+            for constructor in _constructors(self.find(name)):
+                hints = {**typing.get_type_hints(constructor), **hints}
         except (NameError, TypeError):  # names imported for type checking only
             return {}
         return {option: hints[option] for option in self.options(name) if option in hints}
@@ -133,6 +142,16 @@ class Registry(Generic[Member]):
                     f"{self.kind} {name!r} has no option {option!r}; {near_names(option, known)}"
                 )
         return self.find(name)(*args, **(options or {}))
+
+
+def _constructors(member: type) -> Iterator[Callable[..., None]]:
+    """Yield the constructor of a class, and while it has `**options` also the one of its base class."""
+    for cls in member.__mro__:
+        if constructor := vars(cls).get("__init__"):
+            yield constructor
+            kinds = {parameter.kind for parameter in inspect.signature(constructor).parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                return
 
 
 def _stem(name: str, suffix: str) -> str:

@@ -1,5 +1,7 @@
 """Tests of the registry: members of a folder, and members that a program adds."""
 
+import inspect
+
 import pytest
 
 from molslice.attention import ATTENTIONS, Attention
@@ -32,3 +34,30 @@ def test_what_cannot_be_added_is_refused(registry):
     with pytest.raises(MolsliceError, match="not a subclass of Attention"):
         registry.add("own", int)
     assert "own" not in ATTENTIONS.names()
+
+
+def test_any_options_of_a_constructor_are_those_of_its_base_class(registry):
+    class First(Mean):
+        def __init__(self, spec, *, width: int, depth: int = 1):
+            super().__init__(spec)
+            self.width = width
+
+    class Second(First):
+        def __init__(self, spec, *, depth: float = 2.0, **options):
+            super().__init__(spec, **options)
+
+    class Third(Second):
+        def __init__(self, spec, *, depth: int = 3):
+            super().__init__(spec, depth=depth, width=4)
+
+    for name, member in (("second", Second), ("third", Third)):
+        registry.add(name, member)
+    assert {name: option.default for name, option in registry.options("second").items()} == {
+        "width": inspect.Parameter.empty,
+        "depth": 2.0,
+    }
+    assert registry.hints("second") == {"width": int, "depth": float}
+    assert list(registry.options("third")) == ["depth"]
+    assert registry.build("second", AttentionSpec(8, 2), options={"width": 3}).width == 3
+    with pytest.raises(MolsliceError, match="no option 'widht'; did you mean 'width'"):
+        registry.build("second", AttentionSpec(8, 2), options={"widht": 3})

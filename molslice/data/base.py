@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -75,14 +76,16 @@ class Dataset(ABC):
     has_fixed_shapes: ClassVar[bool] = False
     instructions: ClassVar[str] = ""
     notices: Sequence[str] = ()
+    _spec: DataSpec
+    _errors: Mapping[int, str] = MappingProxyType({})
 
     def __len__(self) -> int:
         return len(self.num_tokens)
 
     @property
-    @abstractmethod
     def spec(self) -> DataSpec:
         """Properties of the data that determine the model's inputs and outputs."""
+        return self._spec
 
     @property
     @abstractmethod
@@ -97,7 +100,7 @@ class Dataset(ABC):
     @property
     def errors(self) -> Mapping[int, str]:
         """Reasons why rows are unreadable, by row number."""
-        return {}
+        return self._errors
 
     def where(self, row: int) -> str:
         """Describe the location of a row, an index from 0, for messages."""

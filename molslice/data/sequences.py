@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from molslice.data.base import Dataset
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import FAILING, array_checksum, failing_disk
-from molslice.types import DataSpec, MolsliceError, SequenceBatch
+from molslice.types import MolsliceError, SequenceBatch
 
 logger = logging.getLogger(__name__)
 
@@ -118,18 +117,6 @@ class SequenceDataset(Dataset):
     pairs: Sequences | None = None
     labels: np.ndarray
     row_name = "sequences"
-    _spec: DataSpec
-    _errors: Mapping[int, str] = MappingProxyType({})
-
-    @property
-    def spec(self) -> DataSpec:
-        """Properties of the data that determine the model's inputs and outputs."""
-        return self._spec
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Reasons why rows are unreadable, by row number."""
-        return self._errors
 
     @property
     def num_tokens(self) -> np.ndarray:

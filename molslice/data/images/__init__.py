@@ -3,7 +3,7 @@
 Modules beside the data sets:
     base: Cuts images into tokens and augments them.
     decoding: Decodes image files once and caches the pixels.
-    dividing: Options for the splits of a user's own images.
+    labeled_files: The base class of a user's own images, in folders or in tables.
     parquet_files: Images in Parquet files.
     cifar_files: The base class of CIFAR-10 and CIFAR-100.
     rand_augment: RandAugment and resized crops.

@@ -124,6 +124,14 @@ class ImageDataset(Dataset):
 
     A subclass sets `class_names` and `source`, reads its files, and calls `_take`.
 
+    Args:
+        tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
+        patch: Side of a patch, in pixels.
+        gray: Whether to convert colors to gray.
+        augment: `none`, `crop`, `crop_flip`, `crop_flip_rand`, `resized_flip_rand` or
+            `resized_flip_rand_mix`; see `ImageDataset`.
+        cache_dir: Folder for decoded images; by default the user's cache.
+
     Attributes:
         cutting: How images are cut into tokens.
         images: uint8 [rows, height, width, colors].
@@ -154,9 +162,9 @@ class ImageDataset(Dataset):
             MolsliceError: No image is readable, a class has no name, or the patch size is invalid.
         """
         self.images, self.splits, self.cutting = pictures.pixels, pictures.splits, cutting
-        self._failed, labels = dict(pictures.failed), pictures.labels
-        if len(self._failed) == len(self.images):
-            reason = next(iter(self._failed.values()), "it holds no images")
+        self._errors, labels = dict(pictures.failed), pictures.labels
+        if len(self._errors) == len(self.images):
+            reason = next(iter(self._errors.values()), "it holds no images")
             raise MolsliceError(f"cannot read any image of {self.source}: {reason}")
         if labels.max() >= len(self.class_names):
             row, classes = int(labels.argmax()), len(self.class_names)
@@ -173,13 +181,8 @@ class ImageDataset(Dataset):
             scale_text = f"mean {_listed(mean)}, std {_listed(spread)}"
         self._spec = cutting.describe(len(self.class_names), height, width, colors, scale_text)
         self._num_tokens = np.full(len(self.images), self._spec.max_tokens)
-        self._num_tokens[list(self._failed)] = 0
+        self._num_tokens[list(self._errors)] = 0
         self._draws: tuple[int, np.ndarray] | None = None
-
-    @property
-    def spec(self) -> DataSpec:
-        """Properties of the tokens, and one output per class."""
-        return self._spec
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -190,11 +193,6 @@ class ImageDataset(Dataset):
     def targets(self) -> np.ndarray:
         """Class number of each row, float32 [rows, 1]; NaN if unknown."""
         return self._labels
-
-    @property
-    def errors(self) -> Mapping[int, str]:
-        """Reasons why images are unreadable, by row number."""
-        return self._failed
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:
         """Collate images into a batch without padding; augmented if `draw` is given.
@@ -266,7 +264,7 @@ class ImageDataset(Dataset):
     def _measured_scale(self) -> tuple[list[float], list[float]]:
         """Compute mean and standard deviation of each color over the training split, as fractions of 255."""
         rows = self.splits["train"]
-        rows = rows[~np.isin(rows, list(self._failed))]
+        rows = rows[~np.isin(rows, list(self._errors))]
         if not len(rows):
             raise MolsliceError(f"the split 'train' of {self.source} has no readable image")
         size = math.prod(self.images.shape[1:])

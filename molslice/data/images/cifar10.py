@@ -5,7 +5,7 @@ from typing import Any
 
 from molslice.data.images.base import Cutting
 from molslice.data.images.cifar_files import PAGE, SIDE, Cifar
-from molslice.types import DataSpec, MolsliceError
+from molslice.types import DataSpec
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -18,7 +18,8 @@ class Cifar10(Cifar):
     of the Hugging Face Hub. The Python version is not supported, because it consists of pickles.
     """
 
-    title, hub, class_names = "CIFAR-10", "uoft-cs/cifar10", CLASSES
+    title, hub = "CIFAR-10", "uoft-cs/cifar10"
+    class_names, num_classes = CLASSES, len(CLASSES)
     archive, folder = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
     parts = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
     label_bytes = 1
@@ -29,8 +30,3 @@ class Cifar10(Cifar):
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Describe ten classes of 32 x 32 pixels without the standardization, which depends on the data."""
         return Cutting.of(options).describe(len(CLASSES), SIDE, SIDE, 3)
-
-    def _check_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if names not in ((), CLASSES):
-            raise MolsliceError(f"the tables in {self.source} have other classes: {', '.join(names[:10])}")
-        return CLASSES

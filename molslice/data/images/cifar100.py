@@ -1,10 +1,9 @@
 """CIFAR-100 in its common file formats."""
 
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from molslice.data.images.base import Augment, Cutting, Tokens
+from molslice.data.images.base import Cutting
 from molslice.data.images.cifar_files import PAGE, SIDE, Cifar
 from molslice.registry import near_names
 from molslice.types import DataSpec, MolsliceError
@@ -30,32 +29,11 @@ class Cifar100(Cifar):
     pickles = ("cifar-100-python.tar.gz", "cifar-100-python", "meta")
     instructions = f"By hand: download {archive} from {PAGE}"
 
-    def __init__(
-        self,
-        *,
-        root: str | os.PathLike[str],
-        labels: Labels = "fine",
-        tokens: Tokens = "patches",
-        patch: int = 2,
-        gray: bool = False,
-        augment: Augment = "none",
-        valid_fraction: float = 0.1,
-        split_seed: int = 0,
-        cache_dir: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, *, labels: Labels = "fine", **options: Any) -> None:  # noqa: ANN401
         _check_labels(labels)
-        self.labels, self.label = labels, int(labels == "fine")
+        self.num_classes, self.label = COUNTS[labels], int(labels == "fine")
         self.label_column, self.names_file = f"{labels}_label", f"{labels}_label_names.txt"
-        super().__init__(
-            root=root,
-            tokens=tokens,
-            patch=patch,
-            gray=gray,
-            augment=augment,
-            valid_fraction=valid_fraction,
-            split_seed=split_seed,
-            cache_dir=cache_dir,
-        )
+        super().__init__(**options)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
@@ -63,14 +41,6 @@ class Cifar100(Cifar):
         labels = options.get("labels", "fine")
         _check_labels(labels)
         return Cutting.of(options).describe(COUNTS[labels], SIDE, SIDE, 3)
-
-    def _check_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        count = COUNTS[self.labels]
-        if names and len(names) != count:
-            raise MolsliceError(
-                f"{self.source} has {len(names)} {self.labels} class names instead of {count}"
-            )
-        return names or tuple(map(str, range(count)))
 
 
 def _check_labels(labels: str) -> None:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -45,6 +45,8 @@ class Decoding:
         fit: `crop` resizes the shorter side to `size` and takes the center, `squash` resizes both sides to
             `size`. Both are bicubic.
         gray: Whether to convert colors to gray.
+        cache_dir: Folder for the pixels; by default the user's cache.
+        workers: Number of threads; by default all cores.
 
     Raises:
         MolsliceError: An option is invalid.
@@ -53,6 +55,8 @@ class Decoding:
     size: int | None = None
     fit: Fit = "crop"
     gray: bool = False
+    cache_dir: str | os.PathLike[str] | None = None
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -61,46 +65,39 @@ class Decoding:
             raise MolsliceError(
                 f"invalid fit of images {self.fit!r}; {near_names(str(self.fit), get_args(Fit))}"
             )
+        check_workers(self.workers)
 
+    def decode(
+        self, items: Callable[[], Iterable[Item]], count: int, identity: Mapping[str, Any]
+    ) -> tuple[np.ndarray, dict[int, str]]:
+        """Decode images, or load them from the cache.
 
-def decode_all(
-    items: Callable[[], Iterable[Item]],
-    count: int,
-    how: Decoding,
-    identity: Mapping[str, Any],
-    cache_dir: str | os.PathLike[str] | None,
-    workers: int | None = None,
-) -> tuple[np.ndarray, dict[int, str]]:
-    """Decode images, or load them from the cache.
+        Large arrays are decoded into a file in the cache and memory-mapped.
 
-    Large arrays are decoded into a file in the cache and memory-mapped.
+        Args:
+            items: Returns an iterator over the files in the order of the rows.
+            count: Number of files.
+            identity: Everything that the files depend on, as JSON values; the key of the cache.
 
-    Args:
-        items: Returns an iterator over the files in the order of the rows.
-        count: Number of files.
-        how: Size and colors.
-        identity: Everything that the files depend on, as JSON values; the key of the cache.
-        cache_dir: Folder for the arrays; by default the user's cache.
-        workers: Number of threads; by default all cores.
+        Returns:
+            The pixels, uint8 [rows, height, width, colors], black for an unreadable image, and the reasons
+            why images are unreadable, by row number.
 
-    Returns:
-        The pixels, uint8 [rows, height, width, colors], black for an unreadable image, and the reasons why
-        images are unreadable, by row number.
+        Raises:
+            MolsliceError: Pillow is not installed, no image can be read, or the images differ in size and
+                `size` is not set.
+        """
+        folders = cache_folders(self.cache_dir)
 
-    Raises:
-        MolsliceError: Pillow is not installed, no image can be read, or the images differ in size and `size`
-            is not set.
-    """
-    folders = cache_folders(cache_dir)
+        def build() -> dict[str, np.ndarray]:
+            pixels, failed = _decode(items(), count, self, folders)
+            text = json.dumps({str(row): reason for row, reason in failed.items()})
+            return {"pixels": pixels, "failed": np.frombuffer(text.encode(), np.uint8)}
 
-    def build() -> dict[str, np.ndarray]:
-        pixels, failed = _decode(items(), count, how, folders, workers)
-        text = json.dumps({str(row): reason for row, reason in failed.items()})
-        return {"pixels": pixels, "failed": np.frombuffer(text.encode(), np.uint8)}
-
-    arrays = keep_arrays(folders, {"images": dict(identity), "count": count, **asdict(how)}, build)
-    failed = json.loads(bytes(arrays["failed"]).decode())
-    return arrays["pixels"], {int(row): reason for row, reason in failed.items()}
+        how = {"size": self.size, "fit": self.fit, "gray": self.gray}
+        arrays = keep_arrays(folders, {"images": dict(identity), "count": count, **how}, build)
+        failed = json.loads(bytes(arrays["failed"]).decode())
+        return arrays["pixels"], {int(row): reason for row, reason in failed.items()}
 
 
 def is_image(path: PurePath) -> bool:
@@ -123,7 +120,7 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
 
 
 def _decode(
-    items: Iterable[Item], count: int, how: Decoding, folders: Sequence[Path], workers: int | None
+    items: Iterable[Item], count: int, how: Decoding, folders: Sequence[Path]
 ) -> tuple[np.ndarray, dict[int, str]]:
     open_image, failures = import_pillow().open, damages()
     failed: dict[int, str] = {}
@@ -138,8 +135,7 @@ def _decode(
         except failures as error:
             return " ".join(str(error).split()) or type(error).__name__
 
-    check_workers(workers)
-    threads = 1 if count < SINGLE_THREAD_ROWS else workers or os.cpu_count() or 1
+    threads = 1 if count < SINGLE_THREAD_ROWS else how.workers or os.cpu_count() or 1
     first = 0
     for row, (item, image) in enumerate(_in_order(items, count, decode, threads)):
         if isinstance(image, str):

@@ -1,7 +1,6 @@
 """Images in Parquet files, as on the Hugging Face Hub: a column of files and a column of classes."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from molslice.data.images.base import Pictures
-from molslice.data.images.decoding import Decoding, Item, decode_all
+from molslice.data.images.decoding import Decoding, Item
 from molslice.data.splits import ALIASES, NAMES, Splits
 from molslice.files.cache import files_identity
 from molslice.files.tables.parquet import open_parquet, read_parquet
@@ -46,17 +45,10 @@ class ImageTable:
                     data = cell.get("bytes") if isinstance(cell, dict) else cell
                     yield data if isinstance(data, bytes) else "the table holds no image in this row"
 
-    def pictures(
-        self,
-        root: Path,
-        how: Decoding,
-        cache_dir: str | os.PathLike[str] | None,
-        workers: int | None = None,
-    ) -> Pictures:
-        """Decode the images, or load them from the cache; see `decode_all`."""
-        folder = root if root.is_dir() else root.parent
-        identity = {"files": files_identity(self.files, folder), "column": self.image_column}
-        pixels, failed = decode_all(self.items, len(self.labels), how, identity, cache_dir, workers)
+    def pictures(self, root: Path, how: Decoding) -> Pictures:
+        """Decode the images, or load them from the cache."""
+        identity = {"files": files_identity(self.files, root if root.is_dir() else root.parent)}
+        pixels, failed = how.decode(self.items, len(self.labels), {**identity, "column": self.image_column})
         return Pictures(pixels, self.labels, self.splits, failed)
 
 

@@ -135,7 +135,7 @@ def test_parquet_files(tmp_path):
     assert data.targets[data.splits["test"], 0].tolist() == LABELS[20:].tolist()
     for path in tmp_path.rglob("*.parquet"):
         write_table(path, [encoded(TRAIN[0])], [0], ("cat", "dog"))
-    with pytest.raises(MolsliceError, match="have other classes: cat, dog"):
+    with pytest.raises(MolsliceError, match="has 2 classes, not the 10 of CIFAR-10: cat, dog"):
         Cifar10(root=tmp_path)
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from molslice.data.images import decoding as image_files
 from molslice.data.images.base import Cutting, ImageDataset, Pictures, to_gray
-from molslice.data.images.decoding import Decoding, decode_all
+from molslice.data.images.decoding import Decoding
 from molslice.types import DataSpec, MolsliceError
 from tests.data.images.pictures import encoded, pixels
 
@@ -186,7 +186,8 @@ def test_gray_is_pillows_luma():
 
 
 def decoded(items, tmp_path, identity=0, **how):
-    return decode_all(lambda: iter(items), len(items), Decoding(**how), {"of": identity}, tmp_path / "cache")
+    how = Decoding(**how, cache_dir=tmp_path / "cache")
+    return how.decode(lambda: iter(items), len(items), {"of": identity})
 
 
 def test_files_become_pixels(tmp_path):
@@ -262,6 +263,6 @@ def test_many_are_decoded_in_threads_and_on_disk_in_order(tmp_path, monkeypatch)
     files = [encoded(image) for image in images]
     for name, value in (("SINGLE_THREAD_ROWS", 10), ("CHUNK_ROWS", 16), ("IN_MEMORY_BYTES", 100)):
         monkeypatch.setattr(image_files, name, value)
-    decoded_pixels, _ = decode_all(lambda: iter(files), 50, Decoding(), {}, tmp_path, workers=3)
+    decoded_pixels, _ = Decoding(cache_dir=tmp_path, workers=3).decode(lambda: iter(files), 50, {})
     np.testing.assert_array_equal(decoded_pixels, images)
     assert [path.name for path in tmp_path.iterdir() if not path.is_dir()] == []
