@@ -3,7 +3,7 @@
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -158,23 +158,25 @@ class Cifar(ImageDataset):
         splits = [split for split in SPLITS if (root / "train").is_dir() and (root / split).is_dir()]
         groups = [group for split in splits for group in class_folders(root / split).values()]
         paths = [path for group in groups for path in group]
+        skipped = (self.archive, *self.pickles)
+        archives = sorted(
+            path for path in root.iterdir() if path.name.endswith(ARCHIVES) and path.name not in skipped
+        )
+
+        def items() -> Iterable[Item]:
+            return paths or (read() for *_, read in _images_in(archives))
+
         if paths:
             identity = {"files": files_identity(paths, root)}
-            items: Callable[[], Iterable[Item]] = lambda: paths  # noqa: E731
-            index = self._index((path.parent, *path.relative_to(root).parts[:2]) for path in paths)
+            index = self._index((path.parent, path.relative_to(root).parts[:2]) for path in paths)
+        elif not archives:
+            return None
         else:
-            skipped = (self.archive, *self.pickles)
-            archives = sorted(
-                path for path in root.iterdir() if path.name.endswith(ARCHIVES) and path.name not in skipped
-            )
             identity = {"archives": files_identity(archives, root)}
-            items = lambda: (read() for *_, read in _images_in(archives))  # noqa: E731
             index = keep_arrays(
                 cache_folders(how.cache_dir),
                 {"classes": list(self.class_names), **identity},
-                lambda: self._index(
-                    (archive, *path.parts[-3:-1]) for archive, path, _ in _images_in(archives)
-                ),
+                lambda: self._index((archive, path.parts[-3:]) for archive, path, _ in _images_in(archives)),
             )
         labels, is_test = np.asarray(index["labels"]), np.asarray(index["is_test"])
         if not len(labels):
@@ -186,10 +188,10 @@ class Cifar(ImageDataset):
         pixels, failed = how.decode(items, len(labels), identity)
         return Pictures(pixels, labels, rows, failed)
 
-    def _index(self, images: Iterable[tuple[Path, str, str]]) -> dict[str, np.ndarray]:
-        """Convert the place, split and class name of each image to labels."""
+    def _index(self, images: Iterable[tuple[Path, Sequence[str]]]) -> dict[str, np.ndarray]:
+        """Convert the place of each image and the parts of its path, split and class first, to labels."""
         labels, is_test = [], []
-        for place, split, name in images:
+        for place, (split, name, *_) in images:
             if name not in self.class_names:
                 raise MolsliceError(
                     f"unknown class {name!r} in {place}; {near_names(name, self.class_names)}"
