@@ -5,15 +5,13 @@ that a molecule that takes long, or crashes a library, delays and harms no other
 
 Modules:
     limits: What one client may ask for.
-    served_model: Loads models, and finds out what they can compute.
-    worker: The program of a worker process: it loads the models and computes.
     process: Starts, calls and ends a worker process.
+    worker: What a worker process computes with the loaded models.
     batching: The bounded queue of requests, whose molecules are predicted together.
     file_jobs: Predicts uploaded files, one after the other.
     schemas: What requests and answers contain.
     app: The application with all paths.
-    guard: Answers in JSON; rejects cross-origin, oversized and slow requests; adds security headers.
-    protocol: Ends connections whose client is too slow.
+    guard: Rejects cross-origin, oversized and slow requests; adds security headers.
     metrics: Counters for Prometheus.
     server: Starts the server and ends it.
     static: The page. `static/vendor` has the editor of molecules, see `NOTICE.txt` there.

@@ -118,6 +118,18 @@ class Service:
         except TimeoutError:
             raise HTTPException(504, f"not computed within {self.limits.seconds:g} s") from None
 
+    async def compute_one(self, task: str, smiles: str, **options: Any) -> Any:  # noqa: ANN401
+        """Compute the result of one molecule.
+
+        Raises:
+            HTTPException: As in `compute`, or the molecule has no result.
+            MolsliceError: As in `compute`.
+        """
+        (row,) = await self.compute(task, [smiles], **options)
+        if row["error"] is not None:
+            raise HTTPException(422, row["error"])
+        return row["result"]
+
     def close(self) -> None:
         """End all workers and delete all files."""
         self.batcher.close()
@@ -220,12 +232,8 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
     async def explain(body: ExplainRequest) -> Response:
         """Compute the contribution of each atom to a prediction, and draw them."""
         model = service.find_model(body.model)
-        (row,) = await service.compute(
-            "explain", [body.smiles], model=model["name"], target=body.target, method=body.method
-        )
-        if row["error"] is not None:
-            raise HTTPException(422, row["error"])
-        return JsonAnswer(row["explanation"])
+        options = {"model": model["name"], "target": body.target, "method": body.method}
+        return JsonAnswer(await service.compute_one("explain", body.smiles, **options))
 
     @app.get(
         "/draw",
@@ -244,10 +252,8 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         theme: Annotated[Literal["light", "dark"], Query(description="of the background")] = "light",
     ) -> Response:
         """Draw the structure as SVG, on a transparent background."""
-        (drawn,) = await service.compute("draw", [smiles], model="", dark=theme == "dark")
-        if drawn["error"] is not None:
-            raise HTTPException(422, drawn["error"])
-        return Response(drawn["svg"].encode("ascii"), media_type="image/svg+xml")
+        drawn = await service.compute_one("draw", smiles, dark=theme == "dark")
+        return Response(drawn.encode("ascii"), media_type="image/svg+xml")
 
 
 def _add_files(app: FastAPI, service: Service) -> None:
@@ -256,7 +262,6 @@ def _add_files(app: FastAPI, service: Service) -> None:
         status_code=202,
         summary="Upload a file to predict",
         responses=_refusals(404, 408, 413, 422, 429, 503),
-        response_model=FileStatus,
         openapi_extra={
             "requestBody": {
                 "required": True,
@@ -273,7 +278,7 @@ def _add_files(app: FastAPI, service: Service) -> None:
         model: Annotated[str | None, Query(description="by default the first model")] = None,
         interval: Annotated[float | None, Query(gt=0, lt=1, description="as in /predict")] = None,
         domain: Annotated[bool, Query(description="as in /predict")] = False,
-    ) -> dict[str, Any]:
+    ) -> FileStatus:
         """Upload a table as the body of the request, also packed with gzip, to predict all its rows."""
         job = service.files.create(service.find_model(model)["name"], name, interval, domain=domain)
         try:
@@ -286,12 +291,12 @@ def _add_files(app: FastAPI, service: Service) -> None:
             if isinstance(error, OSError):
                 raise HTTPException(503, f"the file cannot be stored: {error.strerror}") from error
             raise
-        return _status(job)
+        return job
 
     @app.get("/files/{job_id}", summary="Tell the progress of a file", responses=_refusals(404, 422))
     async def progress(job_id: JobId) -> FileStatus:
         """Tell how far the prediction of a file is."""
-        return FileStatus(**_status(_find(service, job_id)))
+        return _find(service, job_id)
 
     @app.get(
         "/files/{job_id}/result",
@@ -336,20 +341,21 @@ def _find(service: Service, job_id: str) -> FileJob:
     return job
 
 
-def _status(job: FileJob) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in FileStatus.model_fields}
-
-
 def _add_status(app: FastAPI, service: Service) -> None:
     @app.get("/models", summary="List the models", response_model=list[ModelCard], responses=_refusals())
     async def models() -> list[dict[str, Any]]:
         """List the models; the first one is the default."""
         return service.models
 
-    @app.get("/limits", summary="Tell what one request may ask for", responses=_refusals())
-    async def limits() -> LimitsAnswer:
+    @app.get(
+        "/limits",
+        summary="Tell what one request may ask for",
+        response_model=LimitsAnswer,
+        responses=_refusals(),
+    )
+    async def limits() -> Limits:
         """Tell the sizes and counts beyond which a request is refused."""
-        return LimitsAnswer(**{name: getattr(service.limits, name) for name in LimitsAnswer.model_fields})
+        return service.limits
 
     @app.get(
         "/health",
@@ -378,6 +384,6 @@ def _add_status(app: FastAPI, service: Service) -> None:
     )
     async def metrics() -> Response:
         """Show the counters for Prometheus."""
-        service.metrics.waiting.set(service.batcher.waiting)
-        service.metrics.count_starts(sum(worker.starts for worker in service.workers))
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        starts = sum(worker.starts for worker in service.workers)
+        text = service.metrics.text(service.batcher.waiting, starts)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

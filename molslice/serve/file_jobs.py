@@ -9,14 +9,16 @@ import shutil
 import tempfile
 import threading
 import zlib
-from collections import deque
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict
 
 from molslice.serve.batching import LONGEST_RETRY, QueueFullError
 from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
+from molslice.serve.schemas import FileStatus
 from molslice.types import MolsliceError
 
 __all__ = ["FILE_ENDINGS", "FileJob", "FileJobs", "UnpackedTooLargeError"]
@@ -34,39 +36,20 @@ class UnpackedTooLargeError(MolsliceError):
     """Error for a packed file whose content is too large."""
 
 
-@dataclass(slots=True)
-class FileJob:
+class FileJob(FileStatus):
     """An uploaded file and its prediction.
 
     Attributes:
-        id: A secret name, which only the client that uploaded the file knows.
-        model: The name of the model.
-        name: The name that the client gave to the file, without folders.
         folder: Where the file and its result are.
         interval: Probability of the intervals; None for no intervals.
         domain: Whether to compare the molecules with the training molecules.
-        state: `uploading`, `waiting`, `running`, `done`, `failed` or `canceled`.
-        rows: Number of rows predicted so far.
-        share: Share of the file read so far, from 0 to 1.
-        failed: Number of rows without a prediction, when it is done.
-        refusals: The rows without a prediction by reason, each with `reason` and `count`, when it is done.
-        columns: The columns with predictions, when it is done.
-        message: Notes on the file, or why it cannot be predicted.
     """
 
-    id: str
-    model: str
-    name: str
+    model_config = ConfigDict(validate_assignment=True)
+
     folder: Path
-    interval: float | None = None
-    domain: bool = False
-    state: str = "waiting"
-    rows: int = 0
-    share: float = 0.0
-    failed: int = 0
-    refusals: list[dict[str, Any]] = field(default_factory=list)
-    columns: list[str] = field(default_factory=list)
-    message: str = ""
+    interval: float | None
+    domain: bool
 
     @property
     def ending(self) -> str:
@@ -80,18 +63,13 @@ class FileJob:
 
     @property
     def result(self) -> Path:
-        """The file with the predictions."""
-        return self.folder / f"result{self.result_ending}"
-
-    @property
-    def result_ending(self) -> str:
-        """The ending of the result: JSON lines for JSON lines, CSV otherwise."""
-        return ".jsonl" if self.ending == ".jsonl" else ".csv"
+        """The file with the predictions: JSON lines for JSON lines, CSV otherwise."""
+        return self.folder / f"result{'.jsonl' if self.ending == '.jsonl' else '.csv'}"
 
     @property
     def result_name(self) -> str:
         """The name of the result for the client."""
-        return f"{Path(unpacked_name(self.name)).stem}_predicted{self.result_ending}"
+        return f"{Path(unpacked_name(self.name)).stem}_predicted{self.result.suffix}"
 
 
 class FileJobs:
@@ -106,15 +84,11 @@ class FileJobs:
         self.worker, self.limits = worker, limits
         self._folder = Path(tempfile.mkdtemp(prefix="molslice-serve-"))
         self._jobs: dict[str, FileJob] = {}  # in the order of their arrival
-        self._queue: deque[FileJob] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="molslice-files", daemon=True)
-        self._thread.start()
+        self._queue = ThreadPoolExecutor(1, thread_name_prefix="molslice-files")
 
-    def create(
-        self, model: str, name: str, interval: float | None = None, *, domain: bool = False
-    ) -> FileJob:
+    def create(self, model: str, name: str, interval: float | None, *, domain: bool) -> FileJob:
         """Create a job, see `FileJob`; the caller writes `source` and then calls `submit` or `discard`.
 
         Raises:
@@ -123,7 +97,11 @@ class FileJobs:
         """
         name = as_file_name(name)
         job_id = secrets.token_urlsafe(16)
-        job = FileJob(job_id, model, name, self._folder / job_id, interval, domain, "uploading")
+        progress = {"state": "uploading", "rows": 0, "share": 0.0, "failed": 0, "message": ""}
+        asked = {"model": model, "interval": interval, "domain": domain}
+        job = FileJob(
+            id=job_id, name=name, folder=self._folder / job_id, refusals=[], columns=[], **asked, **progress
+        )
         if job.ending in SPREADSHEETS:
             raise MolsliceError(f"cannot read {name!r}: it is a spreadsheet; save it as CSV")
         if job.ending not in FILE_ENDINGS:
@@ -131,7 +109,7 @@ class FileJobs:
             raise MolsliceError(
                 f"cannot read {name!r}: the name must end in {endings}, optionally followed by {GZIP_ENDING}"
             )
-        with self._changed:
+        with self._lock:
             unfinished = sum(other.state in ("uploading", "waiting") for other in self._jobs.values())
             if unfinished >= self.limits.files_waiting:
                 raise QueueFullError(f"{unfinished} files are waiting; try again later", LONGEST_RETRY)
@@ -160,10 +138,11 @@ class FileJobs:
             raise MolsliceError(
                 f"cannot read {job.name!r}: it is not text; give CSV or a similar file, which may be gzipped"
             )
-        with self._changed:
+        with self._lock:
+            if self._closed:
+                raise WorkerLostError("the service is ending")
             job.state = "waiting"
-            self._queue.append(job)
-            self._changed.notify()
+            self._queue.submit(self._predict, job)
 
     def _unpack(self, job: FileJob) -> None:
         """Replace a file that is packed with gzip by its content."""
@@ -187,12 +166,10 @@ class FileJobs:
 
     def discard(self, job_id: str) -> bool:
         """Stop a job and delete its files; return whether it existed."""
-        with self._changed:
+        with self._lock:
             job = self._jobs.get(job_id)
             if job is None:
                 return False
-            if job in self._queue:
-                self._queue.remove(job)
             running = job.state == "running"
             job.state = "canceled"
             self._remove(job)
@@ -202,35 +179,27 @@ class FileJobs:
 
     def close(self) -> None:
         """Stop all jobs and delete all files."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._queue.clear()
             running = any(job.state == "running" for job in self._jobs.values())
             for job in self._jobs.values():
                 job.state = "canceled"
-            self._changed.notify_all()
         if running:
             self.worker.kill()
         self.worker.close()
-        self._thread.join()
+        self._queue.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _remove(self, job: FileJob) -> None:
         del self._jobs[job.id]
         shutil.rmtree(job.folder, ignore_errors=True)
 
-    def _serve(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
-                if self._closed:
-                    return
-                job = self._queue.popleft()
-                job.state = "running"
-            self._predict(job)
-
     def _predict(self, job: FileJob) -> None:
+        with self._lock:
+            if job.state != "waiting":  # it is canceled
+                return
+            job.state = "running"
+
         def report(value: dict[str, Any]) -> None:
             job.rows, job.share = value["rows"], value["share"]
 
@@ -245,17 +214,13 @@ class FileJobs:
         }
         try:
             outcome = self.worker.call("predict_file", options, seconds=STALLED_SECONDS, report=report)
+            outcome |= {"share": 1.0, "state": "done"}
         except MolsliceError as error:
-            self._finish(job, "failed", message=str(error))
-        else:
-            self._finish(job, "done", share=1.0, **outcome)
-
-    def _finish(self, job: FileJob, state: str, **values: Any) -> None:  # noqa: ANN401
-        with self._changed:
+            outcome = {"message": str(error), "state": "failed"}
+        with self._lock:
             if job.state == "running":  # otherwise it is canceled
-                for name, value in values.items():
+                for name, value in outcome.items():
                     setattr(job, name, value)
-                job.state = state
                 job.source.unlink(missing_ok=True)
 
 

@@ -16,6 +16,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         options: dict[str, Any] = {"registry": self._registry}
+        sizes = {"buckets": SIZES, **options}
         self._requests = Counter("molslice_requests", "Answered requests", ["path", "status"], **options)
         self._seconds = Histogram(
             "molslice_request_duration_seconds", "Time to the answer", ["path"], buckets=SECONDS, **options
@@ -23,24 +24,14 @@ class Metrics:
         self._molecules = Counter(
             "molslice_molecules", "Predicted molecules", ["model", "outcome"], **options
         )
-        self._batch_molecules = Histogram(
-            "molslice_batch_molecules", "Molecules of a batch", buckets=SIZES, **options
-        )
-        self._batch_requests = Histogram(
-            "molslice_batch_requests", "Requests of a batch", buckets=SIZES, **options
-        )
-        self.waiting = Gauge("molslice_waiting_molecules", "Molecules in the queue", **options)
+        self._batch_molecules = Histogram("molslice_batch_molecules", "Molecules of a batch", **sizes)
+        self._batch_requests = Histogram("molslice_batch_requests", "Requests of a batch", **sizes)
+        self._waiting = Gauge("molslice_waiting_molecules", "Molecules in the queue", **options)
         self._starts = Counter("molslice_worker_starts", "Starts of worker processes", **options)
         self._counted_starts = 0
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answer.
-
-        Args:
-            path: The path with its parameters as names, such as `/files/{job_id}`.
-            status: The status of the answer.
-            seconds: The time to the answer.
-        """
+        """Count an answer; the path has its parameters as names, such as `/files/{job_id}`."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
@@ -54,11 +45,14 @@ class Metrics:
         self._batch_requests.observe(requests)
         self._batch_molecules.observe(molecules)
 
-    def count_starts(self, starts: int) -> None:
-        """Set the number of starts of worker processes since the service was started."""
+    def text(self, waiting: int, starts: int) -> bytes:
+        """Return all counters as text.
+
+        Args:
+            waiting: Number of molecules in the queue.
+            starts: Number of starts of worker processes since the service was started.
+        """
+        self._waiting.set(waiting)
         self._starts.inc(starts - self._counted_starts)
         self._counted_starts = starts
-
-    def text(self) -> bytes:
-        """Return all counters as text."""
         return generate_latest(self._registry)

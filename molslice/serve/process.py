@@ -3,11 +3,12 @@
 import contextlib
 import multiprocessing
 import multiprocessing.process
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from molslice.serve.worker import run_worker
+from molslice.files.processes import end_with_parent
 from molslice.types import MolsliceError
 
 __all__ = ["WorkerLostError", "WorkerProcess"]
@@ -151,3 +152,34 @@ class WorkerProcess:
             connection.send(None)
         process.join(END_SECONDS)
         self.kill()
+
+
+def run_worker(connection: Any, models: Mapping[str, str], device: str) -> None:  # noqa: ANN401
+    """Load the models, then carry out tasks until None is received or the other end of the connection closes.
+
+    Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with
+    `("begun", None)`, any number of `("progress", value)` and one `("done", result)` or `("failed", reason)`.
+
+    Args:
+        connection: The connection to the process of the server.
+        models: Path or name of each model.
+        device: Where to compute.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the server ends this process after the last answer
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    end_with_parent()
+    from molslice.serve.worker import answer, load_models, reason_of  # needs torch
+
+    try:
+        loaded = load_models(models, device)
+        connection.send(("ready", [model.describe() for model in loaded.values()]))
+        while (order := connection.recv()) is not None:
+            connection.send(("begun", None))
+            task, options = order
+            connection.send(answer(loaded, task, options, lambda value: connection.send(("progress", value))))
+    except (MolsliceError, OSError) as error:
+        if not isinstance(error, BrokenPipeError | ConnectionError):
+            connection.send(("failed", reason_of(error)))
+    except EOFError:
+        pass

@@ -8,8 +8,8 @@ from pathlib import Path
 import uvicorn
 
 from molslice.serve.app import Service, build_app
+from molslice.serve.guard import PatientProtocol
 from molslice.serve.limits import Limits
-from molslice.serve.protocol import protocol_class
 from molslice.types import MolsliceError
 
 __all__ = ["model_names", "serve"]
@@ -21,12 +21,12 @@ BACKLOG = 512  # connections that wait to be accepted
 def serve(
     models: Sequence[str],
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    device: str = "cpu",
-    workers: int = 1,
-    limits: Limits | None = None,
-    started: Callable[[str], None] = lambda address: None,
+    host: str,
+    port: int,
+    device: str,
+    workers: int,
+    limits: Limits,
+    started: Callable[[str], None],
 ) -> None:
     """Serve the page and the API until a signal arrives.
 
@@ -45,15 +45,13 @@ def serve(
     Raises:
         MolsliceError: A model cannot be loaded, two models have the same name, or the address is not free.
     """
-    limits = limits or Limits()
     names = model_names(models)
-    listener = _listen(host, port)
-    with listener:
+    with _listen(host, port) as listener:
         service = Service(names, device, workers, limits)
         app = build_app(service, (host.lower(), *LOOPBACK_NAMES) if _is_loopback(host) else None)
         config = uvicorn.Config(
             app,
-            http=protocol_class(limits),
+            http=type("LimitedProtocol", (PatientProtocol,), {"limits": limits}),
             ws="none",
             lifespan="on",
             log_level="error",

@@ -1,92 +1,161 @@
-"""The program of a worker process: it loads the models and computes what it is asked for."""
+"""What a worker process computes: the loaded models and the tasks on them."""
 
 import math
-import signal
+import os
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from contextlib import closing, suppress
+from functools import lru_cache, partial
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from molslice.chem.drawing import draw_smiles
+from molslice.data.molecules.tables import MoleculeTable
+from molslice.explanation.explain import Explainer
+from molslice.explanation.result import Contributions
 from molslice.files.folder_names import without_folders
-from molslice.files.processes import end_with_parent
-from molslice.serve.served_model import ServedModel, explainer_of, load_models
+from molslice.files.tables import Chunk
+from molslice.inference.base import SmilesPredictor
+from molslice.inference.load import load_model
+from molslice.inference.options import PredictionOptions
+from molslice.inference.predictions import Domain, Predictions
+from molslice.inference.tables.table import Computed, predict_table
+from molslice.types import MolsliceError
 
-if TYPE_CHECKING:
-    import numpy as np
+__all__ = ["MOST_LEVELS", "TASKS", "ServedModel", "answer", "load_models", "reason_of"]
 
-    from molslice.data.molecules.tables import MoleculeTable
-    from molslice.files.tables import Chunk
-    from molslice.inference.base import Predictions, SmilesPredictor
-    from molslice.inference.options import PredictionOptions
-    from molslice.inference.predictions import Domain
-    from molslice.inference.tables.table import Computed
-
-__all__ = ["TASKS", "answer", "run_worker"]
-
+MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 
+Method = Literal["gradients", "shapley"]
+METHODS: tuple[Method, ...] = get_args(Method)  # the default is the first
 Report = Callable[[dict[str, Any]], None]
+Result = TypeVar("Result")
 
 
-def run_worker(
-    connection: Any,  # noqa: ANN401
-    models: Mapping[str, str],
-    device: str,
-) -> None:
-    """Load the models, then carry out tasks until None is received or the other end of the connection closes.
-
-    Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with
-    `("begun", None)`, any number of `("progress", value)` and one `("done", result)` or `("failed", reason)`.
+class ServedModel:
+    """A loaded model and what it can compute.
 
     Args:
-        connection: The connection to the process of the server.
-        models: Path or name of each model.
+        name: Its name in the service.
+        path: Path or name of the model.
         device: Where to compute.
+
+    Attributes:
+        plain: The loaded model.
+        domain: Whether the model has training molecules to compare with.
+        intervals: Whether the model has intervals or sets.
+        part: The part that is explained, as in `Explainer`; None for the whole model.
+        method: The method that explains its predictions by default; None if they cannot be explained.
+        folders: Paths by which messages may name its folder, which messages to clients do not contain.
+        options: `find_options` of the model, which remembers its latest results.
+
+    Raises:
+        MolsliceError: The model cannot be loaded, or does not predict molecules.
     """
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the server ends this process after the last answer
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    end_with_parent()
-    from molslice.types import MolsliceError
 
-    try:
-        loaded = load_models(models, device)
-        connection.send(("ready", [model.describe() for model in loaded.values()]))
-        while (order := connection.recv()) is not None:
-            connection.send(("begun", None))
-            task, options = order
-            connection.send(answer(loaded, task, options, lambda value: connection.send(("progress", value))))
-    except (MolsliceError, OSError) as error:
-        if not isinstance(error, BrokenPipeError | ConnectionError):
-            connection.send(("failed", _reason(error)))
-    except EOFError:
-        pass
+    def __init__(self, name: str, path: str, device: str) -> None:
+        self.name, self.plain = name, load_model(path, device)
+        self.plain.name = name  # messages to clients do not tell where the folder is
+        with self.plain.reader():  # refuses a model that does not take molecules
+            pass
+        if not self.plain.target_names:
+            raise MolsliceError(f"{path} predicts no targets; serve a model that does")
+        self.domain = self.plain.known_domain() is not None
+        self.intervals = _or_none(self.plain.find_calibration) is not None
+        self.part: Literal["networks"] | None = None
+        self.method: Method | None = None
+        self._choose_method()
+        is_path = os.sep in path
+        self.folders = (str(Path(path)), os.path.abspath(path), os.path.realpath(path)) if is_path else ()
+        self.options = lru_cache(MOST_LEVELS)(self.plain.find_options)
+
+    def _choose_method(self) -> None:
+        """Choose the first method that explains the model or a part of it."""
+        for method in METHODS:
+            for part in (None, "networks"):
+                if _or_none(partial(self.explainer, method, part=part)):
+                    self.part, self.method = part, method
+                    return
+
+    def explainer(
+        self,
+        method: Method | None = None,
+        target: str | None = None,
+        part: Literal["networks"] | None = None,
+    ) -> Explainer:
+        """Return the explainer of a target, by default of the first.
+
+        Raises:
+            MolsliceError: The target is unknown, or the model cannot be explained.
+        """
+        name = self.plain.target_names[0] if target is None else target
+        method = method or self.method or METHODS[0]
+        return Explainer(self.plain, method=method, target=name, part=part or self.part)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `/models` shows."""
+        several = self.plain.targets.kind == "multiclass"
+        targets = [
+            {
+                "name": f"{column['name']}: {column['class']}" if several else column["name"],
+                "unit": column["unit"],
+                "column": column["column"],
+            }
+            for column in self.plain.described_columns
+        ]
+        return {
+            "name": self.name,
+            "kind": self.plain.targets.kind,
+            "targets": targets,
+            "intervals": self.intervals,
+            "domain": self.domain,
+            "explanations": self.method is not None,
+            "conditions": self.plain.condition_names,
+        }
 
 
-def answer(
-    models: Mapping[str, ServedModel], task: str, options: dict[str, Any], report: Report
-) -> tuple[str, Any]:
+Models = Mapping[str, ServedModel]
+
+
+def load_models(models: Mapping[str, str], device: str) -> dict[str, ServedModel]:
+    """Load models, given as path or name by their names in the service; see `ServedModel`."""
+    torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # its own lock is a system semaphore, which a killed process would leak
+    return {name: ServedModel(name, path, device) for name, path in models.items()}
+
+
+def _or_none(attempt: Callable[[], Result]) -> Result | None:
+    """Return the result of a function; None if it raises a `MolsliceError`."""
+    with suppress(MolsliceError):
+        return attempt()
+    return None
+
+
+def answer(models: Models, task: str, options: dict[str, Any], report: Report) -> tuple[str, Any]:
     """Carry out a task; return `("done", result)` or `("failed", reason)`."""
-    from molslice.types import MolsliceError
-
     try:
         return "done", TASKS[task](models, report, **options)
     except (MolsliceError, OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        return "failed", _to_client(_reason(error), models)
+        return "failed", _to_client(reason_of(error), models)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error in one line."""
     if isinstance(error, MemoryError):
         return "not enough memory"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())
 
 
-def _to_client(text: str, models: Mapping[str, ServedModel]) -> str:
+def _to_client(text: str, models: Models) -> str:
     """Name models in a message by their names instead of their folders."""
     return without_folders(
         text, {folder: model.name for model in models.values() for folder in model.folders}
@@ -94,7 +163,7 @@ def _to_client(text: str, models: Mapping[str, ServedModel]) -> str:
 
 
 def _predict(
-    models: Mapping[str, ServedModel],
+    models: Models,
     report: Report,
     *,
     model: str,
@@ -104,7 +173,7 @@ def _predict(
     conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
-    predictor, options = models[model].plain, models[model].options(interval, domain)
+    predictor, options = models[model].plain, models[model].options(interval, domain=domain)
     predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
@@ -113,7 +182,7 @@ def _predict(
         rows.append(
             {
                 "smiles": text,
-                "values": _by_column(predictor, predictions.values, place) if is_read else None,
+                "values": _by_column(predictor, predictions.values[place]) if is_read else None,
                 "uncertainty": _uncertainty(predictor, predictions, place) if is_read and interval else None,
                 "domain": None if compared is None else _domain(predictor, compared),
                 "error": error,
@@ -122,50 +191,23 @@ def _predict(
     return rows
 
 
-def _explain(
-    models: Mapping[str, ServedModel],
-    report: Report,
-    *,
-    model: str,
-    smiles: Sequence[str],
-    target: str | None,
-    method: Literal["gradients", "shapley"] | None,
-) -> list[dict[str, Any]]:
-    """Compute and draw the contributions of the atoms of molecules."""
-    from molslice.explanation.result import Contributions
-    from molslice.types import MolsliceError
-
-    served = models[model]
-    explainer = explainer_of(served.plain, served.part, method or served.method or "gradients", target)
-    rows = []
-    for text in smiles:
-        try:
-            explanation = explainer(text)
-        except MolsliceError as error:
-            rows.append({"explanation": None, "error": _to_client(str(error), models)})
-            continue
-        assert isinstance(explanation, Contributions)
-        svg = explanation.picture(".svg").decode("ascii", "replace")
-        rows.append({"explanation": {**explanation.to_dict(), "svg": svg}, "error": None})
-    return rows
-
-
-def _domain(predictor: "SmilesPredictor", domain: "Domain") -> dict[str, Any]:
-    neighbors = []
-    for neighbor in domain.neighbors:
-        measured = None
-        if neighbor.measured is not None:
-            values = zip(predictor.columns, neighbor.measured, strict=True)
-            measured = {column: None if math.isnan(value) else _digits(value) for column, value in values}
-        neighbors.append({"smiles": neighbor.smiles, "similarity": neighbor.similarity, "measured": measured})
+def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
+    neighbors = [
+        {
+            "smiles": neighbor.smiles,
+            "similarity": neighbor.similarity,
+            "measured": _by_column(predictor, neighbor.measured),
+        }
+        for neighbor in domain.neighbors
+    ]
     return {"in_domain": domain.in_domain, "reason": domain.reason, "neighbors": neighbors}
 
 
-def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place: int) -> dict[str, Any]:
-    numbers: dict[str, Any] = {
-        name: _by_column(predictor, getattr(predictions, name), place)
-        for name in ("lower", "upper", "spread", "calibrated")
-    }
+def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: int) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for name in ("lower", "upper", "spread", "calibrated"):
+        values = getattr(predictions, name)
+        numbers[name] = None if values is None else _by_column(predictor, values[place])
     sets = None
     if predictions.sets is not None:
         members = predictions.set_members(place)
@@ -176,48 +218,55 @@ def _uncertainty(predictor: "SmilesPredictor", predictions: "Predictions", place
 
 
 def _by_column(
-    predictor: "SmilesPredictor", values: "np.ndarray | None", place: int
+    predictor: SmilesPredictor, values: Sequence[float] | np.ndarray | None
 ) -> dict[str, float | None] | None:
-    """Return the numbers of a row by column; None for an infinite one, and if there are none."""
+    """Return numbers by column, with the shortest digits of a float32; None for one that is not finite."""
     if values is None:
         return None
-    return {column: _number(value) for column, value in zip(predictor.columns, values[place], strict=True)}
+    return {
+        column: float(str(np.float32(value))) if math.isfinite(value) else None
+        for column, value in zip(predictor.columns, values, strict=True)
+    }
 
 
-def _number(value: Any) -> float | None:  # noqa: ANN401
-    return _digits(value) if math.isfinite(value) else None
-
-
-def _digits(value: Any) -> float:  # noqa: ANN401
-    """Return the shortest digits of a float32."""
-    import numpy as np
-
-    return float(str(np.float32(value)))
-
-
-def _draw(
-    models: Mapping[str, ServedModel],
+def _explain(
+    models: Models,
     report: Report,
     *,
     model: str,
     smiles: Sequence[str],
-    dark: bool,
+    target: str | None,
+    method: Method | None,
 ) -> list[dict[str, Any]]:
-    """Draw molecules as SVG."""
-    from molslice.chem.drawing import draw_smiles
-    from molslice.chem.smiles import ChemError
+    """Compute and draw the contributions of the atoms of molecules."""
+    explainer = models[model].explainer(method, target)
 
-    drawn = []
+    def explain(text: str) -> dict[str, Any]:
+        explanation = explainer(text)
+        assert isinstance(explanation, Contributions)
+        return {**explanation.to_dict(), "svg": explanation.picture(".svg").decode("ascii", "replace")}
+
+    return _rows(smiles, explain, models)
+
+
+def _draw(models: Models, report: Report, *, smiles: Sequence[str], dark: bool) -> list[dict[str, Any]]:
+    """Draw molecules as SVG."""
+    return _rows(smiles, partial(draw_smiles, dark=dark), models)
+
+
+def _rows(smiles: Sequence[str], compute: Callable[[str], Any], models: Models) -> list[dict[str, Any]]:
+    """Return `result` and `error` of each molecule."""
+    rows = []
     for text in smiles:
         try:
-            drawn.append({"svg": draw_smiles(text, dark=dark), "error": None})
-        except ChemError as error:
-            drawn.append({"svg": None, "error": str(error)})
-    return drawn
+            rows.append({"result": compute(text), "error": None})
+        except MolsliceError as error:
+            rows.append({"result": None, "error": _to_client(str(error), models)})
+    return rows
 
 
 def _predict_file(
-    models: Mapping[str, ServedModel],
+    models: Models,
     report: Report,
     *,
     model: str,
@@ -232,28 +281,25 @@ def _predict_file(
 
     Messages name the file as the user does.
     """
-    from molslice.inference.tables.table import predict_table
-    from molslice.types import MolsliceError
 
     def as_named(text: str) -> str:
         return text.replace(target, "the result").replace(source, name)
 
     try:
-        options = models[model].options(interval, domain)
-        engine = partial(_in_small_chunks, report, max_rows, options)
+        options = models[model].options(interval, domain=domain)
         outcome = predict_table(
             models[model].plain,
             Path(source),
             Path(target),
             options,
-            engine=engine,
+            engine=partial(_in_small_chunks, report, max_rows, options),
             workers=0,
             progress=False,
         )
     except MolsliceError as error:
         raise MolsliceError(as_named(str(error))) from error
     except OSError as error:
-        raise MolsliceError(f"cannot write the predictions of {name}: {_reason(error)}") from error
+        raise MolsliceError(f"cannot write the predictions of {name}: {reason_of(error)}") from error
     return {
         "rows": outcome.rows,
         "failed": outcome.failed,
@@ -268,15 +314,14 @@ def _predict_file(
 def _in_small_chunks(
     report: Report,
     max_rows: int,
-    options: "PredictionOptions",
-    predictor: "SmilesPredictor",
-    table: "MoleculeTable",
+    options: PredictionOptions,
+    predictor: SmilesPredictor,
+    table: MoleculeTable,
     columns: Sequence[str],
-) -> Generator["Computed", None, None]:
+) -> Generator[Computed]:
     """Predict the chunks of a table in order; an `Engine` of `predict_table`."""
-    from molslice.types import MolsliceError
 
-    def chunks() -> Generator["Chunk", None, None]:
+    def chunks() -> Generator[Chunk]:
         rows = 0
         for chunk in table.chunks(FILE_CHUNK_ROWS, columns):
             rows += len(chunk)

@@ -27,8 +27,7 @@ from molslice.inference.tables.table import predict_table
 from molslice.learners import Features
 from molslice.serve import app as app_module
 from molslice.serve.app import Service, build_app
-from molslice.serve.served_model import load_models
-from molslice.serve.worker import answer
+from molslice.serve.worker import answer, load_models
 from molslice.types import MolsliceError
 from tests.fitting.test_fit import write_table
 from tests.inference.models import embedded_smiles

@@ -4,7 +4,7 @@ import threading
 
 from molslice.serve import worker
 from molslice.serve.process import WorkerLostError
-from molslice.serve.served_model import load_models
+from molslice.serve.worker import load_models
 from molslice.types import MolsliceError
 
 

@@ -9,7 +9,7 @@ from molslice import explain, load_model
 from molslice.inference.domain import DOMAIN
 from molslice.serve import worker
 from molslice.serve.app import STATIC
-from molslice.serve.served_model import load_models
+from molslice.serve.worker import load_models
 from tests.inference.models import checkpoint_folder
 from tests.serve.test_file_jobs import finished, upload
 

@@ -215,7 +215,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(client, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", "/tmp/secret")
 
     with monkeypatch.context() as patch:
-        patch.setattr("molslice.inference.tables.table.predict_table", broken)
+        patch.setattr("molslice.serve.worker.predict_table", broken)
         status = finished(client, upload(client, name="mine.csv").json())
     assert (status["state"], status["message"]) == (
         "failed",

@@ -9,7 +9,7 @@ from molslice import load_model
 from molslice.fitting.fit import fit
 from molslice.serve import app as app_module
 from molslice.serve.app import Service, build_app
-from molslice.serve.served_model import MOST_LEVELS, load_models
+from molslice.serve.worker import MOST_LEVELS, load_models
 from tests.inference.models import embedded_smiles
 from tests.serve.inline import InlineWorker
 from tests.serve.test_file_jobs import finished, upload
@@ -152,7 +152,7 @@ def test_options_of_few_levels_are_kept(fitted):
     (model,) = load_models({"size": fitted["size"]}, "cpu").values()
     for place in range(2 * MOST_LEVELS):
         model.options(0.5 + place / 100, domain=False)
-        assert len(model.chosen) <= MOST_LEVELS
+        assert model.options.cache_info().currsize <= MOST_LEVELS
     assert model.options(0.5, domain=False).level == 0.5
 
 
