@@ -1,9 +1,8 @@
 """Trained models as one file that runs without molslice: ONNX, or a program of `torch.export`.
 
 Modules:
-    program: The model as a function of padded arrays.
-    paths: Shortest paths and the pair bias in operators that can be exported.
-    sorts: Sorts in such operators.
+    program: The model as a function of padded arrays, and sorts in operators that can be exported.
+    paths: Shortest paths and the pair bias in such operators.
     formats: Writes and runs ONNX and .pt2 files.
     exported_file: The way from a trained model to a file.
 

@@ -13,8 +13,7 @@ from torch.export import Dim, ExportedProgram
 from molslice.chem.featurize import CHECKED_SMILES, HARD_MAX_ATOMS, molecule_arrays
 from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.export.formats import ENDINGS, need_packages, quiet_torch, run_file, write_program
-from molslice.export.program import MeanProgram, MoleculeProgram
-from molslice.export.sorts import plain_forms
+from molslice.export.program import MoleculeProgram, plain_forms
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor, load_model
@@ -150,14 +149,14 @@ def trace(predictor: Exportable) -> ExportedProgram:
         return program.run_decompositions(plain) if has_own else program
 
 
-def build_program(predictor: Exportable) -> MeanProgram:
+def build_program(predictor: Exportable) -> MoleculeProgram:
     """Return the model, or the mean of the members of an ensemble, as a function of padded arrays.
 
     Raises:
         MolsliceError: The model or its attention cannot be exported.
     """
     networks = predictor.members if isinstance(predictor, EnsemblePredictor) else (predictor,)
-    return MeanProgram([MoleculeProgram(_graphormer(network), network.targets) for network in networks])
+    return MoleculeProgram([(_graphormer(network), network.targets) for network in networks])
 
 
 def _graphormer(network: Predictor) -> Graphormer:

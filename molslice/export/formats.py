@@ -95,7 +95,6 @@ def need_packages() -> None:
 
 
 def _write_onnx(program: ExportedProgram, path: Path, metadata: str) -> None:
-    need_packages()
     size = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
     if size > LARGEST:
         raise MolsliceError(f"{size:,} bytes of weights are too many for an ONNX file; choose a .pt2 file")

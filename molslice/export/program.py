@@ -1,6 +1,7 @@
 """A trained model as one function of plain arrays, in operators that can be exported."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, UInt8
@@ -8,25 +9,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.export.paths import bond_counts, dense_bias, dense_paths
-from molslice.model.embeddings import MAX_DEGREE
+from molslice.model.embeddings import MAX_DEGREE, AtomEmbedding
 from molslice.model.graphormer import Graphormer
+from molslice.ops.column_ops import AXES, BY_COLUMN, BY_TOKEN, order_by_torch, permute_by_torch
 from molslice.ops.masked import masked_mean
 from molslice.tasks.targets import TargetInfo
 
-__all__ = ["MeanProgram", "MoleculeProgram"]
+__all__ = ["MoleculeProgram", "plain_forms"]
 
 
 class MoleculeProgram(nn.Module):
     """Predict padded molecules in the units of the targets, equal to the model up to rounding.
 
     Args:
-        model: The trained model.
-        targets: The description of its targets.
+        networks: One or several trained models, whose mean is predicted, each with its targets.
     """
 
-    def __init__(self, model: Graphormer, targets: TargetInfo) -> None:
+    def __init__(self, networks: Sequence[tuple[Graphormer, TargetInfo]]) -> None:
         super().__init__()
-        self.model, self.targets = model.eval(), targets
+        self.models = nn.ModuleList(model.eval() for model, _ in networks)
+        self.targets = [targets for _, targets in networks]
 
     def forward(
         self, atoms: UInt8[Tensor, "B A 9"], atom_mask: Bool[Tensor, "B A"], bonds: UInt8[Tensor, "B M 5"]
@@ -41,46 +43,70 @@ class MoleculeProgram(nn.Module):
         Returns:
             Values in the units of the targets, or probabilities of class 1 [B, T].
         """
-        model = self.model
-        # one more row of padding, so that a molecule without bonds has a list too
-        table = functional.pad(bonds.long(), (0, 0, 0, 1))
-        ends, features = table[..., :2], table[..., 2:]
-        bias = None
-        if model.encoder.pair_bias_mode != "none":
-            bias = dense_bias(model.graph_bias, dense_paths(ends, atoms.shape[1]), features)
-        mask = functional.pad(atom_mask, (1, 0), value=True)
-        tokens = model.encoder(self._embed(atoms, ends), mask, bias).tokens
-        state = tokens[:, 0]
-        if model.spec.readout == "mean":
-            state = masked_mean(tokens[:, 1:], atom_mask[..., None], 1)
-        return self.targets.to_unit(model.readout(state))
-
-    def _embed(self, atoms: Tensor, ends: Tensor) -> Tensor:
-        """Return the tokens of `AtomEmbedding.forward`, by lookups instead of a bag of embeddings."""
-        embedding = self.model.atom_embedding
-        features = embedding.features
-        slots = torch.minimum(atoms.long(), features.sizes - 1) + features.starts
-        tokens = features.weight[slots].sum(2)
-        degree = bond_counts(ends, atoms.shape[1]).clamp(max=MAX_DEGREE)
-        for table in embedding.degree:
-            tokens = tokens + table(degree)
-        return torch.cat([embedding.graph_token.expand(atoms.shape[0], 1, -1), tokens], 1)
-
-
-class MeanProgram(nn.Module):
-    """Predict the mean of one or several programs.
-
-    Args:
-        programs: The programs, which have the same targets.
-    """
-
-    def __init__(self, programs: Sequence[MoleculeProgram]) -> None:
-        super().__init__()
-        self.programs = nn.ModuleList(programs)
-
-    def forward(
-        self, atoms: UInt8[Tensor, "B A 9"], atom_mask: Bool[Tensor, "B A"], bonds: UInt8[Tensor, "B M 5"]
-    ) -> Float[Tensor, "B T"]:
-        """Predict a batch; see `MoleculeProgram.forward`."""
-        predictions = [program(atoms, atom_mask, bonds) for program in self.programs]
+        predictions = [
+            targets.to_unit(_predict(model, atoms, atom_mask, bonds))
+            for model, targets in zip(self.models, self.targets, strict=True)
+        ]
         return predictions[0] if len(predictions) == 1 else torch.stack(predictions).mean(0)
+
+
+def _predict(model: Any, atoms: Tensor, atom_mask: Tensor, bonds: Tensor) -> Tensor:  # noqa: ANN401
+    """Predict a batch with one Graphormer."""
+    # one more row of padding, so that a molecule without bonds has a list too
+    table = functional.pad(bonds.long(), (0, 0, 0, 1))
+    ends, features = table[..., :2], table[..., 2:]
+    bias = None
+    if model.encoder.pair_bias_mode != "none":
+        bias = dense_bias(model.graph_bias, dense_paths(ends, atoms.shape[1]), features)
+    mask = functional.pad(atom_mask, (1, 0), value=True)
+    tokens = model.encoder(_embed(model.atom_embedding, atoms, ends), mask, bias).tokens
+    state = tokens[:, 0]
+    if model.spec.readout == "mean":
+        state = masked_mean(tokens[:, 1:], atom_mask[..., None], 1)
+    return model.readout(state)
+
+
+def _embed(embedding: AtomEmbedding, atoms: Tensor, ends: Tensor) -> Tensor:
+    """Return the tokens of `AtomEmbedding.forward`, by lookups instead of a bag of embeddings."""
+    features = embedding.features
+    slots = torch.minimum(atoms.long(), features.sizes - 1) + features.starts
+    tokens = features.weight[slots].sum(2)
+    degree = bond_counts(ends, atoms.shape[1]).clamp(max=MAX_DEGREE)
+    for table in embedding.degree:
+        tokens = tokens + table(degree)
+    return torch.cat([embedding.graph_token.expand(atoms.shape[0], 1, -1), tokens], 1)
+
+
+def plain_forms() -> dict[Any, Callable]:
+    """Return the sorts of `molslice.ops.column_ops` in torch's own operators, which ONNX has too.
+
+    A file with an operator of molslice could be used only where molslice is installed.
+
+    Returns:
+        The form of each operator, for `ExportedProgram.run_decompositions`.
+    """
+    operators = torch.ops.molslice
+    return {
+        operators.sort_columns.default: _sort,
+        operators.sorted_columns.default: lambda *given: _sort(*given)[0],
+        operators.order_columns.default: lambda values, mask, to_front: _sort(values, mask, None, to_front)[
+            1
+        ],
+        operators.permute_columns.default: lambda values, order, inverse, layout: _arrange(
+            permute_by_torch(values, order, inverse), layout
+        ),
+    }
+
+
+def _sort(
+    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
+) -> tuple[Tensor, Tensor]:
+    # ONNX does not say where NaN is sorted, so padding is infinite here.
+    order = order_by_torch(values, token_mask, descending, to_front, torch.inf)
+    return _arrange(values.gather(-1, order), BY_TOKEN), _arrange(order.int(), BY_COLUMN)
+
+
+def _arrange(columns: Tensor, layout: str) -> Tensor:
+    """Give columns [B, G, C, N] the memory layout that the operator has."""
+    places = [AXES.index(axis) for axis in layout]
+    return columns.permute(places).contiguous().permute([layout.index(axis) for axis in AXES])
