@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from molslice.cli.datasets import changes_rows, find_model_data
     from molslice.files.atomic import reserved
-    from molslice.report.naming import short_name
+    from molslice.report.training import short_name
     from molslice.report.write import write_report
     from molslice.types import MolsliceError
 

@@ -1,17 +1,19 @@
 """Plots of the uncertainty of a model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from molslice.figures import literal, to_picture
 from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
+from molslice.tasks.metrics import with_unit
 
-__all__ = ["RESULT", "write_uncertainty"]
+__all__ = ["RESULT", "plot_coverage", "plot_ranking", "write_uncertainty"]
 
 RESULT = "uncertainty.json"
 _FIGURE = re.compile(r"uncertainty(_\d+)?\.png")
@@ -57,16 +59,10 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     figure.suptitle(literal(f"{target['name']}: {target['count']:,} held-out molecules"))
-    left.plot([0, 1], [0, 1], color=GRAY, linewidth=1)
-    points = [(entry["level"], entry["coverage"]) for entry in target["by_level"]]
-    left.plot(*zip(*points, strict=True), marker="o", markersize=3, color=BLUE)
-    left.set(xlabel="stated coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1))
+    plot_coverage(left, target["by_level"], BLUE, GRAY)
+    left.set(xlim=(0, 1), ylim=(0, 1))
     left.set_title(f"miscalibration area {target['miscalibration_area']:.3f}", fontsize=10)
-    bins = [(entry["uncertainty"], entry["error"]) for entry in target["bins"]]
-    middle.plot(*zip(*bins, strict=True), marker="o", color=BLUE)
-    unit = literal(f" [{target['unit']}]") if target["unit"] else ""
-    middle.set(xlabel="mean uncertainty of a fifth of the molecules", ylabel=f"mean absolute error{unit}")
-    middle.set_ylim(bottom=0)
+    plot_ranking(middle, target["bins"], target["unit"], BLUE)
     ranks = [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]
     middle.set_title(f"rank correlation: {', '.join(ranks) or 'undefined'}", fontsize=10)
     groups = target["groups"]
@@ -80,3 +76,22 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     right.set(xlabel="coverage, with two standard errors", xlim=(0, 1))
     right.tick_params(axis="y", labelsize=8)
     return figure
+
+
+def plot_coverage(
+    axes: Axes, by_level: Sequence[Mapping[str, float]], color: str, diagonal_color: str
+) -> None:
+    """Plot the share of covered molecules against the stated probability; see `evaluate_uncertainty`."""
+    axes.plot((0, 1), (0, 1), color=diagonal_color, linewidth=0.8)
+    levels, shares = ([entry[name] for entry in by_level] for name in ("level", "coverage"))
+    axes.plot(levels, shares, marker="o", markersize=3, color=color)
+    axes.set(xlabel="stated probability", ylabel="share of covered molecules")
+
+
+def plot_ranking(axes: Axes, bins: Sequence[Mapping[str, float]], unit: str, color: str) -> None:
+    """Plot mean error against uncertainty of the `bins` of `evaluate_uncertainty`."""
+    uncertainties, errors = ([entry[name] for entry in bins] for name in ("uncertainty", "error"))
+    axes.plot(uncertainties, errors, marker="o", color=color)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("mean uncertainty of a fifth of the molecules")
+    axes.set_ylabel(literal(with_unit("mean absolute error", unit)))

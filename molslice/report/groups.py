@@ -2,14 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
-from molslice.inference.groups import group_by_size
+from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
@@ -17,8 +17,6 @@ __all__ = ["Group", "by_element", "by_scaffold", "by_size", "score_groups", "sum
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
 MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
-
-Groups = Mapping[str, np.ndarray]  # by name, whether each judged molecule is in the group, bool [n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def by_size(measured: Measured) -> Groups:
     """Group the molecules of the judged split by their number of heavy atoms."""
     sizes = np.asarray(measured.dataset.store.num_atoms)[measured.judged.rows]
     names = [f"{a} to {b - 1}" for a, b in zip(SIZES, SIZES[1:], strict=False)] + [f"{SIZES[-1]} or more"]
-    return {group.name: group.rows for group in group_by_size(sizes, SIZES, names)}
+    return group_by_size(sizes, SIZES, names)
 
 
 def by_element(measured: Measured) -> Groups:

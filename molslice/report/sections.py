@@ -23,7 +23,6 @@ from molslice.report.charts import (
 )
 from molslice.report.groups import Groups, by_element, by_scaffold, by_size, score_groups
 from molslice.report.measure import Measured, SplitPredictions
-from molslice.report.naming import with_short_name
 from molslice.report.page import (
     Html,
     bars,
@@ -35,6 +34,7 @@ from molslice.report.page import (
     side_by_side,
     table,
 )
+from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import rank_correlation

@@ -1,5 +1,6 @@
 """The parts of a report that need the model alone: training, parameters, and how to make it again."""
 
+import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from molslice.config import config_to_yaml
+from molslice.files.folder_names import without_folders
 from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
@@ -15,7 +17,6 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
 from molslice.report.charts import Curves, draw_curves
-from molslice.report.naming import with_short_name
 from molslice.report.page import (
     Html,
     bars,
@@ -37,7 +38,9 @@ __all__ = [
     "parameters",
     "recorded_errors",
     "reproduction",
+    "short_name",
     "training",
+    "with_short_name",
 ]
 
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
@@ -47,6 +50,21 @@ FIT_OPTIONS = (
     *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
+
+
+def short_name(predictor: AnyPredictor) -> str:
+    """Return the last part of the name of a model; for `.`, the name of that folder."""
+    return os.path.basename(os.path.abspath(predictor.name))
+
+
+def with_short_name(text: str, predictor: AnyPredictor) -> str:
+    """Replace the absolute path of the folder of a model in a text by its last part.
+
+    A page may be sent to others, without the names of the folders above.
+    """
+    if not os.path.isabs(predictor.name):
+        return text
+    return without_folders(text, {os.path.normpath(predictor.name): short_name(predictor)})
 
 
 def networks_of(predictor: AnyPredictor) -> list[Predictor]:

@@ -1,15 +1,22 @@
 """Write a report."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
 from molslice.report.measure import Measured, measure
-from molslice.report.naming import short_name, with_short_name
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
-from molslice.report.training import AnyPredictor, parameters, recorded_errors, reproduction, training
+from molslice.report.training import (
+    AnyPredictor,
+    parameters,
+    recorded_errors,
+    reproduction,
+    short_name,
+    training,
+    with_short_name,
+)
 from molslice.tasks.metrics import with_unit
 
 __all__ = ["write_report"]
@@ -27,7 +34,6 @@ def write_report(
     missing: str = "",
     command: Sequence[str] = (),
     progress: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Measure a model and write one HTML page, which needs no other file and no network.
 
@@ -41,7 +47,6 @@ def write_report(
         missing: Why there are no data.
         command: The words of the command that writes this page, which the page shows.
         progress: Whether to show a bar on standard error.
-        tell: Receives the name of each part before it is made.
 
     Raises:
         MolsliceError: The data do not fit the model, the model does not take molecules, or the file cannot be
@@ -51,10 +56,7 @@ def write_report(
     measured = (
         None if dataset is None else measure(predictor, dataset, most_rows, is_own=is_own, progress=progress)
     )
-    sections = []
-    for name, make in _parts(predictor, measured, missing, command):
-        tell(name)
-        sections.append((name, make()))
+    sections = list(_parts(predictor, measured, missing, command))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
     lead = with_short_name(lead, predictor)
@@ -63,19 +65,17 @@ def write_report(
 
 def _parts(
     predictor: AnyPredictor, measured: Measured | None, missing: str, command: Sequence[str]
-) -> Iterator[tuple[str, Callable[[], Html]]]:
-    """Yield the name of each part, and a function that makes it."""
-    if measured is None:
-        missing = with_short_name(missing, predictor)
-        reason = (
-            f"Not measured, because the data are not available: {missing}." if missing else "Not measured."
-        )
-        yield "Errors", lambda: section(paragraph(reason), recorded_errors(predictor))
-        for name in [*SECTIONS][1:]:
-            yield name, lambda: paragraph("The data are not available.", soft=True)
-    else:
-        for name, make in SECTIONS.items():
-            yield name, lambda make=make: make(measured)
-    yield "Training", lambda: training(predictor)
-    yield "Parameters", lambda: parameters(predictor)
-    yield "Reproduction", lambda: reproduction(predictor, command)
+) -> Iterator[tuple[str, Html]]:
+    """Yield the name of each part and its content."""
+    for name, make in SECTIONS.items():
+        if measured is not None:
+            yield name, make(measured)
+        elif name == "Errors":
+            reason = f", because the data are not available: {with_short_name(missing, predictor)}"
+            lead = paragraph(f"Not measured{reason if missing else ''}.")
+            yield name, section(lead, recorded_errors(predictor))
+        else:
+            yield name, paragraph("The data are not available.", soft=True)
+    yield "Training", training(predictor)
+    yield "Parameters", parameters(predictor)
+    yield "Reproduction", reproduction(predictor, command)
