@@ -1,7 +1,6 @@
 """Groups of molecules whose errors are compared: by size, and by scaffold."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,26 +8,12 @@ from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 
-__all__ = ["MoleculeGroup", "find_groups", "group_by_size"]
+__all__ = ["Groups", "find_groups", "group_by_size"]
+
+Groups = Mapping[str, np.ndarray]  # by name, whether each of n molecules is in the group, bool [n]
 
 
-class MoleculeGroup(NamedTuple):
-    """Molecules that have something in common.
-
-    Attributes:
-        by: What molecules are grouped by: `size` or `scaffold`.
-        name: What the molecules of the group have in common.
-        rows: Whether each of n molecules is in the group, bool [n].
-    """
-
-    by: str
-    name: str
-    rows: np.ndarray
-
-
-def find_groups(
-    predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray
-) -> list[MoleculeGroup]:
+def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> dict[str, Groups]:
     """Group molecules into thirds by size, and by whether a training molecule has their scaffold.
 
     Args:
@@ -37,12 +22,12 @@ def find_groups(
         rows: The molecules, int [n].
 
     Returns:
-        The groups that are not empty.
+        The groups by `size`, and by `scaffold` if the training molecules are known.
     """
     sizes = np.asarray(dataset.store.num_atoms)[rows]
     low, high = (int(value) for value in np.quantile(sizes, (1 / 3, 2 / 3), method="lower"))
     names = [f"up to {low} heavy atoms", f"{low + 1} to {high} heavy atoms", f"more than {high} heavy atoms"]
-    groups = group_by_size(sizes, (0, low + 1, high + 1), names)
+    groups: dict[str, Groups] = {"size": group_by_size(sizes, (0, low + 1, high + 1), names)}
     domain = predictor.known_domain()
     # the scaffold of a molecule outside of a sample would look new
     if domain is None or domain.is_sample or isinstance(dataset, ArraysOnly):
@@ -52,11 +37,10 @@ def find_groups(
     smiles = dataset.smiles()
     fragment, _, standard = predictor.treatment
     chosen, _ = choose_fragments([smiles[row] for row in rows], fragment, standardize=standard)
-    by_scaffold = scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))
-    return [*groups, *(MoleculeGroup("scaffold", name, rows) for name, rows in by_scaffold.items())]
+    return {**groups, "scaffold": scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))}
 
 
-def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> list[MoleculeGroup]:
+def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> Groups:
     """Group molecules by their number of heavy atoms; empty groups are left out.
 
     Args:
@@ -65,5 +49,4 @@ def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]
         names: The name of each group.
     """
     places = np.searchsorted(firsts, sizes, side="right") - 1
-    groups = [MoleculeGroup("size", name, places == place) for place, name in enumerate(names)]
-    return [group for group in groups if group.rows.any()]
+    return {name: places == place for place, name in enumerate(names) if (places == place).any()}

@@ -1,6 +1,7 @@
 """How good the uncertainties of a model are on held-out rows: coverage, width and ranking."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.groups import MoleculeGroup, find_groups
+from molslice.inference.groups import Groups, find_groups
 from molslice.inference.network import Predictor
 from molslice.inference.options import PredictionOptions, add_intervals
-from molslice.inference.predictions import NOT_FINITE, Predictions
+from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
-from molslice.uncertainty.scores import calibration_error, coverage, miscalibration_area, rank_correlation
+from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
 
 __all__ = ["GRID", "LEVELS", "evaluate_uncertainty", "score_intervals"]
 
@@ -79,12 +80,28 @@ def evaluate_uncertainty(
     good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
     at = {level: add_intervals(predictions, calibration, level) for level in _possible(calibration)}
-    groups = [group._replace(rows=group.rows[good]) for group in find_groups(predictor, dataset, rows)]
-    score = _score_numbers if calibration.kind == "regression" else _score_classes
+    groups = {
+        by: {name: in_group[good] for name, in_group in kinds.items()}
+        for by, kinds in find_groups(predictor, dataset, rows).items()
+    }
+
+    def column(values: Any) -> Any:  # noqa: ANN401
+        return None if values is None else values[good, index].astype(np.float64)
+
     targets = []
     for index, (name, unit) in enumerate(zip(predictor.target_names, predictor.target_units, strict=True)):
-        columns = {level: _Target(with_intervals, index, good) for level, with_intervals in at.items()}
-        targets.append({"name": name, "unit": unit, **score(truth[good, index], columns, groups)})
+        first = next(iter(at.values()))
+        guess, spread = column(first.values), column(first.spread)
+        if calibration.kind == "regression":
+            bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
+            scores = score_intervals(truth[good, index], guess, bounds, spread, groups)
+        else:
+            sets = {
+                level: chosen.sets[good, index] for level, chosen in at.items() if chosen.sets is not None
+            }
+            calibrated = column(first.calibrated)
+            scores = _score_classes(truth[good, index], guess, calibrated, sets, spread, groups)
+        targets.append({"name": name, "unit": unit, **scores})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
 
 
@@ -106,43 +123,12 @@ def _possible(calibration: Calibration) -> list[float]:
     return levels
 
 
-class _Target:
-    """The columns of one target, in float64.
-
-    Args:
-        predictions: Predictions with intervals.
-        index: The target.
-        rows: The rows with a prediction.
-    """
-
-    def __init__(self, predictions: Predictions, index: int, rows: np.ndarray) -> None:
-        def column(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[rows, index].astype(np.float64)
-
-        self.values = predictions.values[rows, index].astype(np.float64)
-        self.spread, self.calibrated = column(predictions.spread), column(predictions.calibrated)
-        self.lower, self.upper = column(predictions.lower), column(predictions.upper)
-        self.sets = None if predictions.sets is None else predictions.sets[rows, index]
-
-
-def _score_numbers(
-    truth: np.ndarray, at: dict[float, _Target], groups: Sequence[MoleculeGroup]
-) -> dict[str, Any]:
-    bounds = {}
-    for level, column in at.items():
-        assert column.lower is not None
-        assert column.upper is not None
-        bounds[level] = column.lower, column.upper
-    column = next(iter(at.values()))
-    return score_intervals(truth, column.values, bounds, column.spread, groups)
-
-
 def score_intervals(
     truth: np.ndarray,
     predicted: np.ndarray,
     bounds: Mapping[float, tuple[np.ndarray, np.ndarray]],
     spread: np.ndarray | None = None,
-    groups: Sequence[MoleculeGroup] = (),
+    groups: Mapping[str, Groups] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Compare intervals with the measured values of n rows.
 
@@ -157,102 +143,102 @@ def score_intervals(
     Returns:
         The numbers of a target; see `evaluate_uncertainty`.
     """
-    known = np.isfinite(truth)
-    levels, by_level = [], []
-    for level, (lower, upper) in bounds.items():
-        share = coverage(truth, lower, upper)
-        by_level.append({"level": level, "coverage": share})
-        if level in LEVELS:
-            levels.append({**_share(level, share, known), "width": _mean(upper - lower, known)})
-    group_level = max(level for level in bounds if level <= GROUP_LEVEL)
-    lower, upper = bounds[group_level]
-    errors, width = np.abs(truth - predicted), upper - lower
-    table = []
-    for by, name, in_group in groups:
-        rows = in_group & known
-        if rows.any():
-            inside = coverage(truth[rows], lower[rows], upper[rows])
-            table.append(
-                {"by": by, "group": name, "error": _mean(errors, rows), **_share(group_level, inside, rows)}
-                | {"width": _mean(width, rows)}
-            )
+    known, errors = np.isfinite(truth), np.abs(truth - predicted)
+    inside = {level: (lower <= truth) & (truth <= upper) for level, (lower, upper) in bounds.items()}
+    widths = {level: upper - lower for level, (lower, upper) in bounds.items()}
+    width = widths[_group_level(bounds)]
     uncertainty = spread if spread is not None else width
     return {
-        "count": int(known.sum()),
-        "error": _mean(errors, known),
-        "levels": levels,
-        "by_level": by_level,
-        "miscalibration_area": _area(by_level),
+        **_summarize(known, errors, inside, "width", widths, groups),
         "rank_correlation": _rankings(errors, spread, width),
-        "groups": table,
         "bins": _bins(uncertainty[known], errors[known]),
     }
 
 
 def _score_classes(
-    truth: np.ndarray, at: dict[float, _Target], groups: Sequence[MoleculeGroup]
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    calibrated: np.ndarray,
+    sets: Mapping[float, np.ndarray],
+    spread: np.ndarray | None,
+    groups: Mapping[str, Groups],
 ) -> dict[str, Any]:
-    known = np.isfinite(truth)
+    known, errors = np.isfinite(truth), np.abs(truth - predicted)
     labels = np.where(known, truth, 0.0).astype(np.int64)
-    levels, by_level = [], []
-    for level, column in at.items():
-        assert column.sets is not None
-        inside = column.sets[np.arange(len(labels)), labels]
-        by_level.append({"level": level, "coverage": _mean(inside, known)})
-        if level in LEVELS:
-            by_class = {f"coverage_class_{c}": _mean(inside, known & (labels == c)) for c in (0, 1)}
-            sizes = column.sets.sum(1)
-            shares = {"empty_sets": _mean(sizes == 0, known), "double_sets": _mean(sizes == 2, known)}
-            share = _share(level, _mean(inside, known), known)
-            levels.append({**share, **by_class, "set_size": _mean(sizes, known), **shares})
-    group_level = max(level for level in at if level <= GROUP_LEVEL)
-    chosen = at[group_level]
-    assert chosen.sets is not None
-    assert chosen.calibrated is not None
-    inside, errors = chosen.sets[np.arange(len(labels)), labels], np.abs(truth - chosen.values)
-    unsure = 0.5 - np.abs(chosen.calibrated - 0.5)
+    inside = {level: in_set[np.arange(len(labels)), labels] for level, in_set in sets.items()}
+    sizes = {level: in_set.sum(1) for level, in_set in sets.items()}
+    summary = _summarize(known, errors, inside, "set_size", sizes, groups)
+    for entry in summary["levels"]:
+        covered, size = inside[entry["level"]], sizes[entry["level"]]
+        entry |= {f"coverage_class_{c}": _mean(covered, known & (labels == c)) for c in (0, 1)}
+        entry |= {"empty_sets": _mean(size == 0, known), "double_sets": _mean(size == 2, known)}
+    unsure = 0.5 - np.abs(calibrated - 0.5)
+    guesses = {"predicted": predicted, "calibrated": calibrated}
+    return {
+        **summary,
+        "rank_correlation": _rankings(errors, spread, unsure),
+        "calibration_error": {name: calibration_error(guess, truth) for name, guess in guesses.items()},
+        "class_counts": [int((known & (labels == label)).sum()) for label in (0, 1)],
+        "brier_score": {name: _mean((guess - labels) ** 2, known) for name, guess in guesses.items()},
+        "bins": _bins(unsure[known], errors[known]),
+    }
+
+
+def _group_level(levels: Iterable[float]) -> float:
+    return max(level for level in levels if level <= GROUP_LEVEL)
+
+
+def _summarize(
+    known: np.ndarray,
+    errors: np.ndarray,
+    inside: Mapping[float, np.ndarray],
+    size_name: str,
+    sizes: Mapping[float, np.ndarray],
+    groups: Mapping[str, Groups],
+) -> dict[str, Any]:
+    """Return the numbers that intervals and sets of n rows have in common.
+
+    Args:
+        known: Whether a row has a measured value, bool [n].
+        errors: Absolute errors, float64 [n].
+        inside: Whether the interval or set of each level holds the measured value, bool [n].
+        size_name: What the size is called, `width` or `set_size`.
+        sizes: The size of the interval or set of each level, [n].
+        groups: Groups of the rows.
+    """
+
+    def at_level(level: float, rows: np.ndarray) -> dict[str, Any]:
+        """Return coverage and size, and the standard error of the coverage if the stated level is right."""
+        count = int(rows.sum())
+        return {
+            "level": level,
+            "count": count,
+            "coverage": _mean(inside[level], rows),
+            "standard_error": float(np.sqrt(level * (1 - level) / count)) if count else float("nan"),
+            size_name: _mean(sizes[level], rows),
+        }
+
+    by_level = [{"level": level, "coverage": _mean(covered, known)} for level, covered in inside.items()]
+    grid = [entry for entry in by_level if entry["level"] in GRID]
+    area = miscalibration_area([entry["level"] for entry in grid], [entry["coverage"] for entry in grid])
     table = [
-        {"by": by, "group": name, "error": _mean(errors, rows)}
-        | _share(group_level, _mean(inside, rows), rows)
-        | {"set_size": _mean(chosen.sets.sum(1), rows)}
-        for by, name, in_group in groups
+        {"by": by, "group": name, "error": _mean(errors, rows)} | at_level(_group_level(inside), rows)
+        for by, kinds in groups.items()
+        for name, in_group in kinds.items()
         if (rows := in_group & known).any()
     ]
     return {
         "count": int(known.sum()),
         "error": _mean(errors, known),
-        "levels": levels,
+        "levels": [at_level(level, known) for level in inside if level in LEVELS],
         "by_level": by_level,
-        "miscalibration_area": _area(by_level),
-        "rank_correlation": _rankings(errors, chosen.spread, unsure),
-        "calibration_error": {
-            "predicted": calibration_error(chosen.values, truth),
-            "calibrated": calibration_error(chosen.calibrated, truth),
-        },
-        "class_counts": [int((known & (labels == label)).sum()) for label in (0, 1)],
-        "brier_score": {
-            "predicted": _mean((chosen.values - labels) ** 2, known),
-            "calibrated": _mean((chosen.calibrated - labels) ** 2, known),
-        },
+        "miscalibration_area": area,
         "groups": table,
-        "bins": _bins(unsure[known], errors[known]),
     }
 
 
 def _mean(values: np.ndarray, rows: np.ndarray) -> float:
     return float(values[rows].mean()) if rows.any() else float("nan")
-
-
-def _share(level: float, share: float, rows: np.ndarray) -> dict[str, Any]:
-    """Return a coverage with its standard error if the stated level is right."""
-    count = int(rows.sum())
-    error = float(np.sqrt(level * (1 - level) / count)) if count else float("nan")
-    return {"level": level, "count": count, "coverage": share, "standard_error": error}
-
-
-def _area(by_level: list[dict[str, float]]) -> float:
-    grid = [entry for entry in by_level if entry["level"] in GRID]
-    return miscalibration_area([entry["level"] for entry in grid], [entry["coverage"] for entry in grid])
 
 
 def _rankings(errors: np.ndarray, spread: np.ndarray | None, width: np.ndarray) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 Modules:
     conformal: Intervals and sets of classes with a stated coverage, from held-out rows.
     probabilities: Calibration of probabilities.
-    scores: Coverage, rank correlation and miscalibration area.
+    scores: Rank correlation, miscalibration area and calibration error.
     difficulty: The expected error of a row.
     calibration: Held-out predictions of a model, and their file in its folder.
 

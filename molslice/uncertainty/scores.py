@@ -1,29 +1,10 @@
-"""How good stated uncertainties are: coverage, rank correlation with the error, miscalibration area.
-
-A row without a truth (NaN) is left out. A row whose interval is not finite counts as not covered.
-"""
+"""How good stated uncertainties are: rank correlation, miscalibration area and calibration error."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["calibration_error", "coverage", "miscalibration_area", "rank_correlation"]
-
-
-def coverage(truth: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
-    """Compute the share of rows whose interval holds the truth; the bounds belong to it.
-
-    Args:
-        truth: Measured values, float [n], NaN where missing.
-        lower: Lower bounds, float [n].
-        upper: Upper bounds, float [n].
-
-    Returns:
-        The share from 0 to 1; NaN without a measured value.
-    """
-    known = np.isfinite(truth)
-    inside = (lower[known] <= truth[known]) & (truth[known] <= upper[known])
-    return float(inside.mean()) if known.any() else float("nan")
+__all__ = ["calibration_error", "miscalibration_area", "rank_correlation"]
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:

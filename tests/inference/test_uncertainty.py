@@ -19,7 +19,6 @@ from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
 from molslice.inference.uncertainty_figure import write_uncertainty
 from molslice.types import MolsliceError
-from molslice.uncertainty.scores import coverage
 from tests.inference.models import embedded_smiles
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -73,7 +72,8 @@ def test_coverage_and_width_are_those_of_the_predicted_intervals(numbers):
         for entry in target["levels"]:
             found = model.predict_with_errors(smiles, interval=entry["level"])
             low, high = found.lower[:, index], found.upper[:, index]
-            assert entry["coverage"] == coverage(truth[:, index], low, high)
+            inside = (low <= truth[:, index]) & (truth[:, index] <= high)
+            assert entry["coverage"] == inside[known].mean()
             assert entry["width"] == pytest.approx((high - low)[known].mean(), rel=1e-5)
             level = entry["level"]
             assert entry["standard_error"] == pytest.approx((level * (1 - level) / known.sum()) ** 0.5)
@@ -195,13 +195,19 @@ def test_a_sample_of_the_training_molecules_has_no_scaffold_groups(numbers, monk
     domain = copy.copy(model.find_domain())
     domain.is_sample = True
     monkeypatch.setattr(model, "_domain", domain)
-    kinds = {group.by for group in groups.find_groups(model, dataset, dataset.rows("test"))}
+    kinds = set(groups.find_groups(model, dataset, dataset.rows("test")))
     assert kinds == {"size"}
     domain.is_sample = False
-    assert {by for by, _, _ in groups.find_groups(model, dataset, dataset.rows("test"))} == {
-        "size",
-        "scaffold",
-    }
+    assert set(groups.find_groups(model, dataset, dataset.rows("test"))) == {"size", "scaffold"}
+
+
+def test_coverage_counts_the_bounds_and_leaves_missing_values_out():
+    truth = np.array([0.0, 1.0, 2.0, np.nan, 5.0])
+    lower, upper = np.array([0.0, 0.0, 2.5, 0.0, np.nan]), np.array([1.0, 1.0, 3.0, 9.0, np.nan])
+    result = score_intervals(truth, np.zeros(5), {0.9: (lower, upper)})
+    assert (result["count"], result["by_level"]) == (4, [{"level": 0.9, "coverage": 0.5}])
+    nothing = score_intervals(truth[3:4], np.zeros(1), {0.9: (lower[3:4], upper[3:4])})
+    assert np.isnan(nothing["by_level"][0]["coverage"])
 
 
 def test_intervals_from_elsewhere_are_scored_alike(numbers):
