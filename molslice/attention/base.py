@@ -1,7 +1,7 @@
 """The interface that every attention implements."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from molslice.ops.derivatives import channel_maps, head_rows
-from molslice.ops.masked import pair_softmax
+from molslice.ops.masked import pair_softmax, zero_padding
+from molslice.ops.windows import gather_pairs
 from molslice.types import (
     AttentionOutput,
     AttentionSpec,
@@ -109,7 +109,8 @@ class Attention(nn.Module, ABC):
     A subclass declares what it supports in `traits`, takes its own options as keyword arguments, and
     implements `mix`. If an option changes the traits, the constructor passes the changed `traits` to
     `super().__init__`. `forward` is final: it checks the input, calls `mix`, and sets padding to zero. The
-    maps to query, key and value have a bias if `spec.qkv_bias` is true.
+    maps to query, key and value have a bias if `spec.qkv_bias` is true. Every subclass raises the errors
+    below.
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -127,6 +128,7 @@ class Attention(nn.Module, ABC):
         if traits is not None:
             self.traits = traits
         self._check_spec()
+        self.dropout = nn.Dropout(spec.dropout)  # of the weights; of the output where none are computed
 
     def reset_parameters(self) -> None:
         """Initialize the weights: `initialize_map` for each `Projection`.
@@ -162,19 +164,14 @@ class Attention(nn.Module, ABC):
             raise MolsliceError(f"attention {self.name!r} cannot be built: {'; '.join(reasons)}")
 
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Mix the tokens of each sequence. Final: a subclass implements `mix`.
-
-        Args:
-            tokens: Tokens [B, N, D]. Values at padding may be arbitrary.
-            context: The masks, and the pair bias or memory that the spec asks for.
+        """Mix the tokens of each sequence. Values at padding may be arbitrary. Final: implement `mix`.
 
         Returns:
             Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
             penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`.
 
         Raises:
-            MolsliceError: Shapes do not match each other or the spec, a memory is missing or unexpected, or
-                `torch.func.vmap` is used on an attention that does not support it.
+            MolsliceError: As `check_input`.
         """
         if not context.is_checked:
             self.check_input(tokens, context)
@@ -184,30 +181,17 @@ class Attention(nn.Module, ABC):
             return self.mix(tokens, context)
         mask = context.token_mask[..., None]
         if self.spec.cross:
-            context = self._clean_memory(context)
-        output = self.mix(tokens.masked_fill(~mask, 0.0), context)
-        if context.memory_mask is not None:
-            mask = mask & context.memory_mask.any(1)[:, None, None]
+            memory, memory_mask = self.memory_of(tokens, context)
+            context = replace(context, memory=zero_padding(memory, memory_mask))
+            output = self.mix(tokens.masked_fill(~mask, 0.0), context)
+            mask = mask & memory_mask.any(1)[:, None, None]
+        else:
+            output = self.mix(tokens.masked_fill(~mask, 0.0), context)
         return output.with_tokens(output.tokens.masked_fill(~mask, 0.0))
-
-    @staticmethod
-    def _clean_memory(context: TokenContext) -> TokenContext:
-        memory, mask = context.memory, context.memory_mask
-        assert memory is not None
-        assert mask is not None
-        return replace(context, memory=memory.masked_fill(~mask[..., None], 0.0))
 
     @abstractmethod
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Compute the attention.
-
-        Args:
-            tokens: Tokens [B, N, D], zero at padding.
-            context: The context of `tokens`, with a memory that is zero at padding.
-
-        Returns:
-            Tokens [B, N, D], ignored at padding, with the penalty and the carry of the attention.
-        """
+        """Compute the attention. Tokens and memory are zero at padding, where the result is ignored."""
 
     def read_out(
         self, mixed: Float[Tensor, "B N E"], context: TokenContext, carry: Tensor | None
@@ -217,6 +201,22 @@ class Attention(nn.Module, ABC):
         if not context.any_padding:
             return AttentionOutput(output(mixed), carry=carry)
         return AttentionOutput(nn.functional.linear(mixed, output.weight), carry=carry, bias=output.bias)
+
+    @property
+    def active_dropout(self) -> float:
+        """The dropout rate that applies now, zero outside of training."""
+        return self.spec.dropout if self.training else 0.0
+
+    def added_bias(self, context: TokenContext) -> Float[Tensor, "B H N N"] | None:
+        """Return S + E if `pair_bias: logits` adds it to the scores, else None. Arbitrary at padding."""
+        return context.pair_bias if self.spec.pair_bias_mode == "logits" else None
+
+    def added_bias_at(
+        self, context: TokenContext, order: Int[Tensor, "B N"], rows: Tensor, columns: Tensor
+    ) -> Float[Tensor, "B H G S K"] | None:
+        """Return entries of `added_bias` at positions of the packed sequence; see `gather_pairs`."""
+        bias = self.added_bias(context)
+        return None if bias is None else gather_pairs(bias, order, context.token_mask.sum(1), rows, columns)
 
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether finite values at padding change neither results nor gradients of `mix`."""
@@ -245,16 +245,10 @@ class Attention(nn.Module, ABC):
         raise NotImplementedError
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """Compute the causal form for the next token.
+        """Compute the causal form for the next token of each sequence, all of them real.
 
-        A subclass that overrides this method also implements `_empty_state`.
-
-        Args:
-            token: The next token of each sequence [B, D], all of them real.
-            state: The state after the tokens before. It is not changed.
-
-        Returns:
-            The output for this token [B, D], and the next state, which may share tensors with `state`.
+        The given state is not changed; the next one may share tensors with it. A subclass that overrides this
+        method also implements `_empty_state`.
         """
         raise NotImplementedError
 
@@ -262,15 +256,7 @@ class Attention(nn.Module, ABC):
     def memory_of(
         tokens: Float[Tensor, "B N D"], context: TokenContext
     ) -> tuple[Float[Tensor, "B M D"], Bool[Tensor, "B M"]]:
-        """Return the source of keys and values with its mask: the memory, or the tokens themselves.
-
-        Args:
-            tokens: Tokens [B, N, D].
-            context: The context of `tokens`.
-
-        Returns:
-            The source [B, M, D], and its mask [B, M]. M is N without a memory.
-        """
+        """Return the source of keys and values with its mask: the memory, or the tokens themselves."""
         if context.memory is None or context.memory_mask is None:
             return tokens, context.token_mask
         return context.memory, context.memory_mask
@@ -279,13 +265,6 @@ class Attention(nn.Module, ABC):
         """Return U = softmax(S + E) V, which replaces V with `pair_bias: mix`; otherwise V.
 
         Dropout is applied to the weights.
-
-        Args:
-            value: Values V [B, H, N, C].
-            context: The context of the tokens.
-
-        Returns:
-            The mixed values U [B, H, N, C].
         """
         if self.spec.pair_bias_mode != "mix":
             return value
@@ -293,8 +272,7 @@ class Attention(nn.Module, ABC):
         if weights is None or self.spec.causal:  # `pair_weights` includes future tokens
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask, self.spec.causal)
-        weights = functional.dropout(weights, self.spec.dropout, self.training)
-        return weights.to(value.dtype) @ value
+        return self.dropout(weights).to(value.dtype) @ value
 
     def mix_values(self, value: Float[Tensor, "B N E"], context: TokenContext) -> Float[Tensor, "B N E"]:
         """Return `mix_pairs` of values whose heads are not split."""
@@ -315,14 +293,8 @@ class Attention(nn.Module, ABC):
         By default it is the derivative of the input of the second map of `value_path` by the output of the
         first, if applying it to the values gives that input again. The part `channels` [B, H, C, N, N] holds
         the map of each channel, and the result is their mean over a head. Override this method if there is a
-        formula.
-
-        Args:
-            tokens: Tokens [B, N, D], zero at padding.
-            context: The context of `tokens`.
-
-        Returns:
-            The map [B, H, N, M] in evaluation mode. Entries at padding are arbitrary.
+        formula. The attention is in evaluation mode, tokens are zero at padding, and entries of the map at
+        padding are arbitrary.
         """
         values_and_mixed = self._values_and_mixed(tokens, context)
         if values_and_mixed is None:
@@ -334,17 +306,9 @@ class Attention(nn.Module, ABC):
     def exact_rows(
         self, tokens: Float[Tensor, "B N D"], context: TokenContext, rows: Int[Tensor, " K"]
     ) -> Float[Tensor, "B H K N"] | None:
-        """Return some rows of the exact attention map, with one backward pass for each row.
+        """Return some rows of `exact_map`, with one backward pass for each row; None as there.
 
         Unlike `exact_map` it needs no tensor with N^2 entries besides the tensors of the attention itself.
-
-        Args:
-            tokens: Tokens [B, N, D], zero at padding.
-            context: The context of `tokens`.
-            rows: Indices of the rows.
-
-        Returns:
-            The rows, or None if they cannot be computed.
         """
         values_and_mixed = self._values_and_mixed(tokens, context)
         if values_and_mixed is None:
@@ -398,22 +362,12 @@ class Attention(nn.Module, ABC):
         A caller of several layers checks once, and sets `TokenContext.is_checked`.
 
         Raises:
-            MolsliceError: As `forward`.
+            MolsliceError: Shapes do not match each other or the spec, a memory is missing or unexpected, or
+                `torch.func.vmap` is used on an attention that does not support it.
         """
-        spec = self.spec
-        if tokens.ndim != 3 or tokens.shape[-1] != spec.dim:
-            raise MolsliceError(
-                f"{self.name} takes tokens of shape [B, N, {spec.dim}], got {list(tokens.shape)}"
-            )
+        spec, bias = self.spec, context.pair_bias
+        self._check_sequence("tokens", tokens, context.token_mask)
         batch, length, _ = tokens.shape
-        mask, bias = context.token_mask, context.pair_bias
-        if mask.shape != (batch, length) or mask.dtype != torch.bool:
-            raise MolsliceError(
-                f"{self.name} takes a boolean token_mask of shape {[batch, length]}, "
-                f"got {mask.dtype} {list(mask.shape)}"
-            )
-        if spec.max_tokens is not None and length > spec.max_tokens:
-            raise MolsliceError(f"{self.name} was built for {spec.max_tokens} tokens, got {length}")
         if not self.traits.vmap and not torch.compiler.is_compiling() and _is_vmapped(tokens):
             raise MolsliceError(
                 f"{self.name} cannot run under torch.func.vmap; loop over the extra axis instead"
@@ -438,20 +392,22 @@ class Attention(nn.Module, ABC):
             raise MolsliceError(
                 f"{self.name} was built with `cross`, but the context lacks memory or memory_mask"
             )
-        batch, dim = tokens.shape[0], self.spec.dim
-        if memory.ndim != 3 or memory.shape[0] != batch or memory.shape[2] != dim:
+        self._check_sequence("memory", memory, mask, len(tokens))
+
+    def _check_sequence(self, name: str, tokens: Tensor, mask: Tensor, batch: int | None = None) -> None:
+        """Check the shapes of the tokens or of the memory, and of their mask."""
+        dim, longest, mask_name = self.spec.dim, self.spec.max_tokens, f"{name.removesuffix('s')}_mask"
+        if tokens.ndim != 3 or tokens.shape[2] != dim or batch not in (None, len(tokens)):
+            wanted = f"[{'B' if batch is None else batch}, {'N' if batch is None else 'M'}, {dim}]"
+            raise MolsliceError(f"{self.name} takes {name} of shape {wanted}, got {list(tokens.shape)}")
+        if mask.shape != tokens.shape[:2] or mask.dtype != torch.bool:
             raise MolsliceError(
-                f"{self.name} takes a memory of shape [{batch}, M, {dim}], got {list(memory.shape)}"
-            )
-        if mask.shape != memory.shape[:2] or mask.dtype != torch.bool:
-            raise MolsliceError(
-                f"{self.name} takes a boolean memory_mask of shape {list(memory.shape[:2])}, "
+                f"{self.name} takes a boolean {mask_name} of shape {list(tokens.shape[:2])}, "
                 f"got {mask.dtype} {list(mask.shape)}"
             )
-        if self.spec.max_tokens is not None and memory.shape[1] > self.spec.max_tokens:
-            raise MolsliceError(
-                f"{self.name} was built for {self.spec.max_tokens} tokens, got a memory of {memory.shape[1]}"
-            )
+        if longest is not None and tokens.shape[1] > longest:
+            got = f"{'' if batch is None else 'a memory of '}{tokens.shape[1]}"
+            raise MolsliceError(f"{self.name} was built for {longest} tokens, got {got}")
 
     def split_heads(self, tokens: Float[Tensor, "B N E"]) -> Float[Tensor, "B H N C"]:
         """Split the channels into heads [B, H, N, C]: head h takes channels h C to (h + 1) C."""
@@ -464,7 +420,7 @@ class Attention(nn.Module, ABC):
 
 
 class QueryKeyValueAttention(Attention):
-    """Base class of attentions with the projections `query`, `key`, `value` and `output`."""
+    """Base class of attentions with the projections `query`, `key`, `value` and `output`, in this order."""
 
     def __init__(self, spec: AttentionSpec, traits: Traits | None = None) -> None:
         super().__init__(spec, traits)
@@ -472,6 +428,39 @@ class QueryKeyValueAttention(Attention):
         self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
+
+    def project_heads(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext
+    ) -> tuple[
+        Float[Tensor, "B H N C"], Float[Tensor, "B H M C"], Float[Tensor, "B H M C"], Bool[Tensor, "B M"]
+    ]:
+        """Return queries, keys and the values of `mix_pairs`, and the mask of keys and values."""
+        memory, memory_mask = self.memory_of(tokens, context)
+        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
+        return query, key, value, memory_mask
+
+
+def check_least(attention: str, least: int, **options: float | None) -> None:
+    """Check that options of an attention are at least `least`, or None.
+
+    Raises:
+        MolsliceError: An option is less.
+    """
+    for option, value in options.items():
+        if value is not None and value < least:
+            raise MolsliceError(f"{attention} takes {option} of at least {least}, got {value}")
+
+
+def check_choice(attention: str, option: str, value: object, choices: Collection[str | None]) -> None:
+    """Check that an option of an attention is one of the choices.
+
+    Raises:
+        MolsliceError: It is not.
+    """
+    if value not in choices:
+        named = ", ".join("null" if choice is None else choice for choice in choices)
+        raise MolsliceError(f"{attention}: invalid {option} {value!r}; choices: {named}")
 
 
 def _is_vmapped(tokens: Tensor) -> bool:

@@ -6,19 +6,18 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_least
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
     gather_blocks,
-    gather_pairs,
     hash_words,
     merge_blocks,
     split_blocks,
     window_positions,
     with_neighbors,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Bigbird(QueryKeyValueAttention):
@@ -33,14 +32,10 @@ class Bigbird(QueryKeyValueAttention):
     `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         block: Number of tokens per block.
         num_global: Number of global blocks.
         num_random: Number of random blocks for each block and head.
         seed: Seed of the random blocks.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zaheer et al. 2020, section 2 and appendix D, the form with internal global tokens (ITC), with its
     sizes: blocks of 64, two global ones, a window of three, three random ones. Taking the first blocks as
@@ -64,13 +59,8 @@ class Bigbird(QueryKeyValueAttention):
         num_random: int = 3,
         seed: int = 0,
     ) -> None:
-        if block < 1:
-            raise MolsliceError(f"bigbird takes blocks of at least 1 token, got block={block}")
-        if min(num_global, num_random) < 0:
-            raise MolsliceError(
-                "bigbird takes numbers of blocks of at least 0, got "
-                f"num_global={num_global}, num_random={num_random}"
-            )
+        check_least("bigbird", 1, block=block)
+        check_least("bigbird", 0, num_global=num_global, num_random=num_random)
         super().__init__(spec)
         self.block, self.num_global, self.num_random, self.seed = block, num_global, num_random, seed
 
@@ -100,9 +90,9 @@ class Bigbird(QueryKeyValueAttention):
         rows, columns = positions[None, None, None, : query.shape[1], None], positions[None, None, None, None]
         # The first position is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
-        return self._attend(
-            query[:, None], key[:, None], value[:, None], order, rows, columns, seen, context
-        )[:, 0]
+        bias, heads = self.added_bias_at(context, order, rows, columns), self.spec.num_heads
+        blocks = query[:, None], key[:, None], value[:, None]
+        return attend_blocks(*blocks, seen, bias, heads, self.active_dropout)[:, 0]
 
     def _block_rows(
         self,
@@ -135,10 +125,9 @@ class Bigbird(QueryKeyValueAttention):
         in_window = (near >= first) & (near < real) | (near == rows[..., :1, :])
         seen = _concatenate_keys(in_window, everywhere < real, drawn & (random < real))
         columns = _concatenate_keys(near, everywhere, random)
-        attended = self._attend(
-            blocks, seen_by_blocks(key), seen_by_blocks(value), order, rows, columns, seen, context
-        )
-        return merge_blocks(attended, length)
+        bias, heads = self.added_bias_at(context, order, rows, columns), self.spec.num_heads
+        key, value = seen_by_blocks(key), seen_by_blocks(value)
+        return merge_blocks(attend_blocks(blocks, key, value, seen, bias, heads, self.active_dropout), length)
 
     def _random_blocks(
         self, count: Int[Tensor, " B"], blocks: int
@@ -167,24 +156,6 @@ class Bigbird(QueryKeyValueAttention):
         index = index + torch.where(index >= start[:, None], window[:, None, :, None], 0)
         is_drawn = candidates[..., None] > torch.arange(self.num_random, device=device)
         return index.clamp(max=blocks - 1), is_drawn
-
-    def _attend(
-        self,
-        query: Float[Tensor, "B G S D"],
-        key: Float[Tensor, "B G K D"],
-        value: Float[Tensor, "B G K D"],
-        order: Int[Tensor, "B N"],
-        rows: Int[Tensor, "#B #H #G #S 1"],
-        columns: Int[Tensor, "#B #H #G #S #K"],
-        seen: Bool[Tensor, "#B #H #G #S #K"],
-        context: TokenContext,
-    ) -> Float[Tensor, "B G S D"]:
-        bias = None
-        if self.spec.pair_bias_mode == "logits":
-            assert context.pair_bias is not None  # checked in `forward`
-            bias = gather_pairs(context.pair_bias, order, context.token_mask.sum(1), rows, columns)
-        dropout = self.spec.dropout if self.training else 0.0
-        return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
 
 
 def _concatenate_keys(*parts: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import kernel_average, positive_average, precise
@@ -46,28 +46,26 @@ class Cosformer(QueryKeyValueAttention):
                 "the causal form of cosformer needs max_tokens, to which it compares distances"
             )
         super().__init__(spec)
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sum over keys and values first, then apply the queries."""
-        memory, memory_mask = self.memory_of(tokens, context)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
         mask = context.token_mask
         longest = torch.maximum(mask.sum(1), memory_mask.sum(1)).clamp(min=1)[:, None]
         if self.spec.causal:
             longest = torch.full_like(longest, self.spec.max_tokens or 1)
-        query = self._features(self.query(tokens), mask, longest)
-        key = self._features(self.key(memory), memory_mask, longest)
+        query, key = _features(query, mask, longest), _features(key, memory_mask, longest)
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         if self.spec.causal:
             heads = kernel_average(query, key, value, EPS, causal=True)
         else:
             heads = positive_average(query, key, value, EPS)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
 
-    def _features(
-        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], longest: Tensor
-    ) -> Float[Tensor, "B H N F"]:
-        x = precise(self.split_heads(x)).relu()
-        angle = (real_positions(mask).to(x.dtype) / longest * (math.pi / 2))[:, None, :, None]
-        return torch.cat([x * angle.cos(), x * angle.sin()], -1)
+
+def _features(
+    x: Float[Tensor, "B H N C"], mask: Bool[Tensor, "B N"], longest: Tensor
+) -> Float[Tensor, "B H N F"]:
+    x = precise(x).relu()
+    angle = (real_positions(mask).to(x.dtype) / longest * (math.pi / 2))[:, None, :, None]
+    return torch.cat([x * angle.cos(), x * angle.sin()], -1)

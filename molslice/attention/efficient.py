@@ -3,12 +3,12 @@
 from typing import ClassVar
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import precise, two_averages
 from molslice.ops.masked import masked_softmax
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext
+from molslice.types import AttentionOutput, TokenContext
 
 
 class Efficient(QueryKeyValueAttention):
@@ -30,16 +30,9 @@ class Efficient(QueryKeyValueAttention):
         head_dim=True,
     )
 
-    def __init__(self, spec: AttentionSpec) -> None:
-        super().__init__(spec)
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
-
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Mix through one C x C matrix per head."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        by_feature = precise(self.split_heads(self.query(tokens))).softmax(-1)
-        key = precise(self.split_heads(self.key(memory)))
-        by_token = masked_softmax(key, memory_mask[:, None, :, None], 2)
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
-        heads = two_averages(by_feature, by_token, value)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        by_token = masked_softmax(precise(key), memory_mask[:, None, :, None], 2)
+        heads = two_averages(precise(query).softmax(-1), by_token, value)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))

@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
-from molslice.ops.features import full_precision
+from molslice.attention.base import Attention, Projection, Traits, check_least
+from molslice.ops.features import full_precision, precise
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class FlashLinear(Attention):
@@ -30,13 +30,9 @@ class FlashLinear(Attention):
     replaces V, with head h on channels h e / H to (h + 1) e / H.
 
     Args:
-        spec: Settings that the model passes to each attention.
         chunk_size: Number of tokens per chunk c.
         expansion: Number of channels e of U and V, divided by the width D.
         key_dim: Number of channels s of Q and K. There is one Q for all heads, so `head_dim` is refused.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Hua et al. 2022 (FLASH), mixed chunk attention; e = 2 D, s = 128 and c = 256 are the paper's. The
     scale of the squared ReLU and the initial scales of Q and K are as in `flash_quad`. The paper's
@@ -54,11 +50,7 @@ class FlashLinear(Attention):
     def __init__(
         self, spec: AttentionSpec, *, chunk_size: int = 256, expansion: int = 2, key_dim: int = 128
     ) -> None:
-        if chunk_size < 1 or expansion < 1 or key_dim < 1:
-            raise MolsliceError(
-                "flash_linear takes a chunk_size, an expansion and a key_dim of at least 1, "
-                f"got chunk_size={chunk_size}, expansion={expansion}, key_dim={key_dim}"
-            )
+        check_least("flash_linear", 1, chunk_size=chunk_size, expansion=expansion, key_dim=key_dim)
         super().__init__(spec)
         self.chunk_size, self.expansion, self.key_dim = chunk_size, expansion, key_dim
         self.gate = Projection(spec.dim, expansion * spec.dim)
@@ -68,7 +60,6 @@ class FlashLinear(Attention):
         self.scale = nn.Parameter(1 + 0.02 * torch.randn(4, key_dim))
         self.shift = nn.Parameter(torch.zeros(4, key_dim))
         self.output = Projection(expansion * spec.dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Process packed tokens in chunks [B, G, c, channels], with scores and sums in at least float32."""
@@ -76,10 +67,8 @@ class FlashLinear(Attention):
         gate, value, shared = (functional.silu(f(tokens)) for f in (self.gate, self.value, self.shared))
         value = self.mix_values(value, context)
         real = self._chunks(packed_mask(context.token_mask)[..., None])
-        value = self._chunks(pack_tokens(value, order)).masked_fill(~real, 0.0)
-        shared = self._chunks(pack_tokens(shared, order))
-        if shared.dtype != torch.float64:
-            value, shared = value.float(), shared.float()
+        value = precise(self._chunks(pack_tokens(value, order))).masked_fill(~real, 0.0)
+        shared = precise(self._chunks(pack_tokens(shared, order)))
         with full_precision(shared):
             quad_query, quad_key, query, key = (shared * self.scale[i] + self.shift[i] for i in range(4))
             mixed = self._within(quad_query, quad_key, value, real) + self._across(query, key, value, real)

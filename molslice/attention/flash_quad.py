@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Attention, Projection, Traits, check_least
+from molslice.ops.features import precise
 from molslice.ops.masked import pair_mask
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class FlashQuad(Attention):
@@ -23,12 +24,8 @@ class FlashQuad(Attention):
     V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         expansion: Number of channels e of U and V, divided by the width D.
         key_dim: Number of channels s of Q and K. There is one Q for all heads, so `head_dim` is refused.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Hua et al. 2022 (FLASH), the gated attention unit; e = 2 D and s = 128 are the paper's. The paper
     writes relu^2(Q K^T + b), and its reference code divides Q K^T by n before it squares, so that the sum
@@ -46,11 +43,7 @@ class FlashQuad(Attention):
     )
 
     def __init__(self, spec: AttentionSpec, *, expansion: int = 2, key_dim: int = 128) -> None:
-        if expansion < 1 or key_dim < 1:
-            raise MolsliceError(
-                "flash_quad takes an expansion and a key_dim of at least 1, "
-                f"got expansion={expansion}, key_dim={key_dim}"
-            )
+        check_least("flash_quad", 1, expansion=expansion, key_dim=key_dim)
         super().__init__(spec)
         self.expansion, self.key_dim = expansion, key_dim
         self.gate = Projection(spec.dim, expansion * spec.dim)
@@ -59,7 +52,6 @@ class FlashQuad(Attention):
         self.scale = nn.Parameter(1 + 0.02 * torch.randn(2, key_dim))  # of Q and of K
         self.shift = nn.Parameter(torch.zeros(2, key_dim))
         self.output = Projection(expansion * spec.dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute scores and their squares in float32: half precision overflows at a score of 256."""
@@ -67,16 +59,15 @@ class FlashQuad(Attention):
         gate, value, shared = (functional.silu(f(tokens)) for f in (self.gate, self.value, self.shared))
         value = self.mix_values(value, context)
         query, key = (shared * self.scale[i] + self.shift[i] for i in range(2))
-        scores = query @ key.transpose(1, 2) / self.key_dim**0.5
-        scores = (scores if scores.dtype == torch.float64 else scores.float())[:, None]
-        seen = pair_mask(mask, self.spec.causal)
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            scores = scores + context.pair_bias.masked_fill(~seen, 0.0)
+        scores = precise(query @ key.transpose(1, 2) / self.key_dim**0.5)[:, None]
+        seen, bias = pair_mask(mask, self.spec.causal), self.added_bias(context)
+        if bias is not None:
+            scores = scores + bias.masked_fill(~seen, 0.0)
         count = mask.cumsum(1)[:, None, :, None] if self.spec.causal else mask.sum(1)[:, None, None, None]
         weights = scores.relu().square().masked_fill(~seen, 0.0) / count.clamp(min=1)
         weights = self.dropout(weights).to(value.dtype)
-        if self.spec.pair_bias_mode == "logits":
-            mixed = self.merge_heads(weights @ self.split_heads(value))
-        else:
+        if bias is None:
             mixed = weights[:, 0] @ value
+        else:
+            mixed = self.merge_heads(weights @ self.split_heads(value))
         return AttentionOutput(self.output(gate * mixed))

@@ -5,9 +5,9 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits
+from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits, check_choice
 from molslice.ops.causal import causal_product
 from molslice.ops.features import full_precision, positive_elu, precise
 from molslice.ops.masked import masked_softmax, masked_sum
@@ -108,7 +108,6 @@ class Flow(QueryKeyValueAttention):
     Without competition and allocation, the attention is `linear` up to eps.
 
     Args:
-        spec: Settings that the model passes to each attention.
         phi: The non-negative map of Q and K: `sigmoid`, `elu` for elu + 1, or `relu`, which has no causal
             form.
         competition: How O' becomes the factor of V.
@@ -127,9 +126,6 @@ class Flow(QueryKeyValueAttention):
             - `null`: 1, without allocation.
 
         clamp: Limits O' to [-clamp, clamp] before the competition; None does not limit it.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2022 (Flowformer), the normal and the causal algorithm of the paper. The factors j, i
     and t of the causal form are as in the authors' code. The options are for its ablations; the code has
@@ -159,14 +155,9 @@ class Flow(QueryKeyValueAttention):
         allocation: Activation | None = "sigmoid",
         clamp: float | None = None,
     ) -> None:
-        for option, value, choices in (
-            ("phi", phi, get_args(Phi)),
-            ("competition", competition, (*get_args(Activation), None)),
-            ("allocation", allocation, (*get_args(Activation), None)),
-        ):
-            if value not in choices:
-                named = ", ".join("null" if choice is None else choice for choice in choices)
-                raise MolsliceError(f"flow: invalid {option} {value!r}; choices: {named}")
+        check_choice("flow", "phi", phi, get_args(Phi))
+        check_choice("flow", "competition", competition, (*get_args(Activation), None))
+        check_choice("flow", "allocation", allocation, (*get_args(Activation), None))
         if clamp is not None and clamp <= 0:
             raise MolsliceError(f"flow takes a positive clamp or null, got {clamp}")
         if phi == "relu" and spec.causal:
@@ -177,7 +168,6 @@ class Flow(QueryKeyValueAttention):
         has_causal = phi != "relu"
         super().__init__(spec, replace(self.traits, causal=has_causal, recurrent=has_causal))
         self.phi, self.competition, self.allocation, self.clamp = phi, competition, allocation, clamp
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output, as in the authors' code
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Run in linear time; with `logits`, the capacities are an N x N matrix."""
@@ -187,7 +177,7 @@ class Flow(QueryKeyValueAttention):
         # V' is divided by m, the bound of the competition, so that it does not overflow in half precision.
         size = sources.sum(2, keepdim=True).clamp(min=1)
         if self.spec.pair_bias_mode == "logits":
-            pairs = self._pair_flow(query, key, sinks, sources, context.pair_bias)
+            pairs = self._pair_flow(query, key, sinks, sources, self.added_bias(context))
             competing = (value * (pairs.competition / size)).to(value.dtype)
             heads = (pairs.shares * size).to(value.dtype) @ competing * pairs.allocation
         elif self.spec.causal:
@@ -214,8 +204,7 @@ class Flow(QueryKeyValueAttention):
         which is 1 on average, and the allocation as a sink, both as means over the heads.
         """
         query, key, sinks, sources = self._features(tokens, context)
-        bias = context.pair_bias if self.spec.pair_bias_mode == "logits" else None
-        flow = self._pair_flow(query, key, sinks, sources, bias)
+        flow = self._pair_flow(query, key, sinks, sources, self.added_bias(context))
         weights = self.mix_map(flow.shares * flow.competition.transpose(2, 3) * flow.allocation, context)
         parts = {"competition": flow.competition[..., 0], "allocation": flow.allocation[..., 0]}
         return ExactMap(weights, parts, {name: part.mean(1) for name, part in parts.items()})

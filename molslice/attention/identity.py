@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import Attention, Projection, Traits
 from molslice.types import AttentionOutput, AttentionSpec, TokenContext
@@ -32,7 +32,6 @@ class Identity(Attention):
         super().__init__(spec)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Mix by the pair bias if there is one."""

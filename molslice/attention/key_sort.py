@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import precise
 from molslice.ops.laplace import laplace_mix
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -26,14 +27,10 @@ class KeySort(Attention):
     bias. With `mix`, softmax(S + E) V replaces V.
 
     Args:
-        spec: Settings that the model passes to each attention.
         gate: Whether to multiply the output of a token by silu(a * v + c) of its own values v, with learned a
             and c for each channel.
         slope: Scale of the distances at the start, and of the learning speed of the positions. Of 1 and 0.1,
             0.1 had the smaller error on molecules (benchmarks/results/learnable_sort.json).
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: ours, for the learnable slicing-and-sorting that Sliceformer (arXiv 2310.17683) leaves open. The
     weights that a token assigns sum to one, but those that it receives need not, so the mixing is not doubly
@@ -59,7 +56,6 @@ class KeySort(Attention):
         self.weight = Projection(spec.dim, spec.num_heads, bias=False)  # softmax cancels a bias
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
         self.gate = (
             nn.Parameter(torch.stack([torch.zeros(spec.inner_dim), torch.ones(spec.inner_dim)]))
             if gate
@@ -69,21 +65,19 @@ class KeySort(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute exponents in at least float32. Dropout is on the weights, or on the output of the sort."""
         memory, memory_mask = self.memory_of(tokens, context)
-        own = self.value(tokens)
-        value = self.split_heads(self.value(memory) if self.spec.cross else own)
+        given = self.value(tokens)
+        value = self.split_heads(self.value(memory) if self.spec.cross else given)
         value = self.mix_pairs(value, context)
-        dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
-        query = self.query(tokens).transpose(1, 2).to(dtype) * self.slope
-        key = self.key(memory).transpose(1, 2).to(dtype) * self.slope
-        logit = self.weight(memory).transpose(1, 2).to(dtype)
-        if self.spec.pair_bias_mode == "logits":
-            assert context.pair_bias is not None  # checked in `forward`
-            scores = logit[:, :, None] - (query[..., None] - key[:, :, None]).abs() + context.pair_bias
+        query = precise(self.query(tokens)).transpose(1, 2) * self.slope
+        key = precise(self.key(memory)).transpose(1, 2) * self.slope
+        logit, bias = precise(self.weight(memory)).transpose(1, 2), self.added_bias(context)
+        if bias is not None:
+            scores = logit[:, :, None] - (query[..., None] - key[:, :, None]).abs() + bias
             weights = self.dropout(masked_softmax(scores, pair_mask(context.token_mask)))
             heads = weights.to(value.dtype) @ value
         else:
-            heads = self.dropout(laplace_mix(query, key, logit, value.to(dtype), memory_mask))
-        mixed = self.merge_heads(heads).to(own.dtype)
+            heads = self.dropout(laplace_mix(query, key, logit, precise(value), memory_mask))
+        mixed = self.merge_heads(heads).to(given.dtype)
         if self.gate is not None:
-            mixed = mixed * functional.silu(self.gate[0] * own + self.gate[1])
+            mixed = mixed * functional.silu(self.gate[0] * given + self.gate[1])
         return AttentionOutput(self.output(mixed.to(tokens.dtype)))

@@ -4,10 +4,11 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import precise
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.running import running_sum
 from molslice.types import AttentionOutput, AttentionSpec, TokenContext
@@ -40,26 +41,23 @@ class KeyWeight(Attention):
         self.weight = Projection(spec.dim, spec.num_heads, bias=False)  # softmax cancels a bias
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute exponents in at least float32. Dropout is on the weights, or on the running mean."""
         memory, mask = self.memory_of(tokens, context)
         value = self.mix_pairs(self.split_heads(self.value(memory)), context)
-        dtype = torch.float64 if tokens.dtype == torch.float64 else torch.float32
-        logit = self.weight(memory).transpose(1, 2).to(dtype)
-        if self.spec.pair_bias_mode == "logits":
-            assert context.pair_bias is not None  # checked in `forward`
+        logit, bias = precise(self.weight(memory)).transpose(1, 2), self.added_bias(context)
+        if bias is not None:
             seen = pair_mask(mask, self.spec.causal)
-            weights = self.dropout(masked_softmax(logit[:, :, None] + context.pair_bias, seen))
+            weights = self.dropout(masked_softmax(logit[:, :, None] + bias, seen))
             heads = weights.to(value.dtype) @ value
         elif self.spec.causal:
-            floor = torch.finfo(dtype).min / 8
+            limits = torch.finfo(logit.dtype)
             # A column of ones next to the values sums the weights.
-            extended = functional.pad(value.to(dtype), (0, 1), value=1.0)
+            extended = functional.pad(value.to(logit.dtype), (0, 1), value=1.0)
             extended = extended.masked_fill(~mask[:, None, :, None], 0.0)
-            total, _ = running_sum(logit.masked_fill(~mask[:, None], floor), extended)
-            heads = self.dropout(total[..., :-1] / total[..., -1:].clamp(min=torch.finfo(dtype).tiny))
+            total, _ = running_sum(logit.masked_fill(~mask[:, None], limits.min / 8), extended)
+            heads = self.dropout(total[..., :-1] / total[..., -1:].clamp(min=limits.tiny))
         else:
             weights = self.dropout(masked_softmax(logit, mask[:, None]))
             heads = weights[:, :, None].to(value.dtype) @ value

@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.features import kernel_average, kernel_step, positive_average, positive_elu, precise
-from molslice.types import AttentionOutput, AttentionSpec, State, TokenContext
+from molslice.types import AttentionOutput, State, TokenContext
 
 
 class Linear(QueryKeyValueAttention):
@@ -32,17 +32,11 @@ class Linear(QueryKeyValueAttention):
         head_dim=True,
     )
 
-    def __init__(self, spec: AttentionSpec) -> None:
-        super().__init__(spec)
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
-
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sum over keys and values first, then apply the queries."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query = positive_elu(precise(self.split_heads(self.query(tokens))))
-        key = positive_elu(precise(self.split_heads(self.key(memory))))
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        query, key = (positive_elu(precise(x)) for x in (query, key))
         key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         if self.spec.causal:
             heads = kernel_average(query, key, value, causal=True)
         else:

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_choice, check_least
 from molslice.ops.masked import zero_padding
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 Share = Literal["none", "heads", "kv"]
 
@@ -22,14 +22,10 @@ class Linformer(QueryKeyValueAttention):
     the first n columns. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention. `max_tokens` must be set.
         rank: Number of rows of E and F; None for 128, or `max_tokens` if that is less.
         share: How heads share E and F. With `none`, each head has its own E and F. With `heads`, all heads
             share one E and one F. With `kv`, they share one matrix for both. The paper's fourth variant, one
             matrix for all layers, is not available, because each layer owns its parameters.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wang et al. 2020, equation 7. E and F are initialized as in the authors' code. That code projects
     the tokens and then applies W_K and W_V with biases; here E and F are applied to K and V, as in the paper.
@@ -46,10 +42,8 @@ class Linformer(QueryKeyValueAttention):
     )
 
     def __init__(self, spec: AttentionSpec, *, rank: int | None = None, share: Share = "heads") -> None:
-        if rank is not None and rank < 1:
-            raise MolsliceError(f"linformer takes a rank of at least 1, got {rank}")
-        if share not in get_args(Share):
-            raise MolsliceError(f"invalid share {share!r}; choices: {', '.join(get_args(Share))}")
+        check_least("linformer", 1, rank=rank)
+        check_choice("linformer", "share", share, get_args(Share))
         super().__init__(spec)
         longest = spec.max_tokens or 1
         self.rank = min(128, longest) if rank is None else rank
@@ -71,7 +65,7 @@ class Linformer(QueryKeyValueAttention):
             query,
             key_projection.to(key.dtype) @ key,
             value_projection.to(value.dtype) @ value,
-            dropout_p=self.spec.dropout if self.training else 0.0,
+            dropout_p=self.active_dropout,
         )
         return AttentionOutput(self.output(self.merge_heads(heads)))
 

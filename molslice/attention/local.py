@@ -5,18 +5,17 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_least
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
-    gather_pairs,
     merge_blocks,
     split_blocks,
     window_positions,
     window_reach,
     with_neighbors,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Local(QueryKeyValueAttention):
@@ -28,11 +27,7 @@ class Local(QueryKeyValueAttention):
     before the window is applied (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         window: Reach to each side in tokens; its default is ours.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Luong et al. 2015, section 3.2: the window [p - D, p + D] around a position with D = 10; here p is
     the token itself. As self-attention it is the sliding window of Beltagy et al. 2020 (Longformer), section
@@ -50,8 +45,7 @@ class Local(QueryKeyValueAttention):
     )
 
     def __init__(self, spec: AttentionSpec, *, window: int = 32) -> None:
-        if window < 1:
-            raise MolsliceError(f"local takes a window of at least 1 token to each side, got window={window}")
+        check_least("local", 1, window=window)
         super().__init__(spec)
         self.window = window
 
@@ -77,13 +71,9 @@ class Local(QueryKeyValueAttention):
         )
         if self.spec.causal:
             seen = seen & (columns <= rows)
-        bias = None
-        if self.spec.pair_bias_mode == "logits":
-            assert context.pair_bias is not None  # checked in `forward`
-            bias = gather_pairs(context.pair_bias, order, count, rows, columns)
+        bias = self.added_bias_at(context, order, rows, columns)
         # Padding attends to itself, so that no row is fully masked and becomes NaN.
         seen = seen | (rows == columns)
-        dropout = self.spec.dropout if self.training else 0.0
-        mixed = attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
+        mixed = attend_blocks(query, key, value, seen, bias, self.spec.num_heads, self.active_dropout)
         mixed = unpack_tokens(merge_blocks(mixed, tokens.shape[1]), order)
         return AttentionOutput(self.output(mixed))

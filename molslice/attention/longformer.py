@@ -3,14 +3,13 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Attention, Projection, Traits, check_least
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
     attend_blocks,
-    gather_pairs,
     merge_blocks,
     split_blocks,
     window_positions,
@@ -35,12 +34,8 @@ class Longformer(Attention):
     softmax(S + E) V replaces V, and softmax(S + E) Vg replaces Vg (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         window: Reach to each side in tokens, half of the paper's w: 256 for its 512.
         num_global: Number of global tokens.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Beltagy et al. 2020, section 3.1: sliding window, global attention, and linear projections for
     global attention. That other tokens attend to the global ones through Q, K and V follows the authors'
@@ -56,10 +51,7 @@ class Longformer(Attention):
     )
 
     def __init__(self, spec: AttentionSpec, *, window: int = 256, num_global: int = 1) -> None:
-        if window < 1:
-            raise MolsliceError(
-                f"longformer takes a window of at least 1 token to each side, got window={window}"
-            )
+        check_least("longformer", 1, window=window)
         if num_global < 1:
             raise MolsliceError(
                 f"longformer takes at least one global token, got num_global={num_global}; "
@@ -120,12 +112,14 @@ class Longformer(Attention):
         in_window = (near >= first) & (near < count) & ((rows - near).abs() <= self.window) | (rows == near)
         is_real = (everywhere < count).expand(*in_window.shape[:-1], first)
         return merge_blocks(
-            self._attend(
+            attend_blocks(
                 query,
                 seen_by_blocks(self.key(packed)),
                 seen_by_blocks(value),
                 torch.cat([in_window, is_real], -1),
-                self._bias(order, rows, torch.cat([near, everywhere], -1), context),
+                self.added_bias_at(context, order, rows, torch.cat([near, everywhere], -1)),
+                self.spec.num_heads,
+                self.active_dropout,
             ),
             length,
         )
@@ -143,19 +137,6 @@ class Longformer(Attention):
         # The first position is real unless the sequence is empty; then its rows need one key.
         seen = (columns < context.token_mask.sum(1)[:, None, None, None, None]) | (columns == 0)
         query, key = self.global_query(packed[:, :first]), self.global_key(packed)
-        bias = self._bias(order, rows, columns, context)
-        return self._attend(query[:, None], key[:, None], value[:, None], seen, bias)[:, 0]
-
-    def _bias(
-        self, order: Int[Tensor, "B N"], rows: Tensor, columns: Tensor, context: TokenContext
-    ) -> Float[Tensor, "B H G S K"] | None:
-        if self.spec.pair_bias_mode != "logits":
-            return None
-        assert context.pair_bias is not None  # checked in `forward`
-        return gather_pairs(context.pair_bias, order, context.token_mask.sum(1), rows, columns)
-
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, seen: Bool[Tensor, "..."], bias: Tensor | None
-    ) -> Float[Tensor, "B G S E"]:
-        dropout = self.spec.dropout if self.training else 0.0
-        return attend_blocks(query, key, value, seen, bias, self.spec.num_heads, dropout)
+        bias, heads = self.added_bias_at(context, order, rows, columns), self.spec.num_heads
+        blocks = query[:, None], key[:, None], value[:, None]
+        return attend_blocks(*blocks, seen, bias, heads, self.active_dropout)[:, 0]

@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import precise
 from molslice.ops.masked import masked_mean
 from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
@@ -36,14 +36,12 @@ class Mean(Attention):
         super().__init__(spec)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute one mean per sequence and project it once; in the causal form, a running sum."""
         memory, mask = self.memory_of(tokens, context)
-        value = self.mix_values(self.value(memory), context)
         # Sums of thousands of terms need float32, also if the model computes in half precision.
-        value = value if value.dtype == torch.float64 else value.float()
+        value = precise(self.mix_values(self.value(memory), context))
         if self.spec.causal:
             total = value.masked_fill(~mask[..., None], 0.0).cumsum(1)
             mean = total / mask.cumsum(1).clamp(min=1)[..., None]

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_least
 from molslice.ops.features import full_precision, precise
 from molslice.ops.inverse import razavi_inverse
 from molslice.ops.landmarks import segment_means
@@ -25,14 +25,10 @@ class Nystrom(QueryKeyValueAttention):
     in at least float32. With `pair_bias: mix`, softmax(S + E) V replaces V (ours), also in the residual.
 
     Args:
-        spec: Settings that the model passes to each attention.
         landmarks: Number L of landmarks.
         iterations: Number of steps of the pseudo-inverse.
         conv_kernel: Size in tokens, an odd number, of the residual of the paper, a convolution of V along the
             tokens with one kernel per head. It does not support cross attention. None for no residual.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Xiong et al. 2021, equations 13 to 15 and algorithm 1. The authors' code starts from the largest
     norm in the whole batch, so that sequences of a batch affect each other. It also pads n to a multiple of
@@ -56,11 +52,7 @@ class Nystrom(QueryKeyValueAttention):
         iterations: int = 6,
         conv_kernel: int | None = None,
     ) -> None:
-        if landmarks < 1 or iterations < 1:
-            raise MolsliceError(
-                "nystrom takes landmarks and iterations of at least 1, got "
-                f"landmarks={landmarks}, iterations={iterations}"
-            )
+        check_least("nystrom", 1, landmarks=landmarks, iterations=iterations)
         if conv_kernel is not None and (conv_kernel < 1 or conv_kernel % 2 == 0):
             raise MolsliceError(f"nystrom takes an odd conv_kernel or null, got {conv_kernel}")
         super().__init__(spec, self.traits if conv_kernel is None else replace(self.traits, cross=False))
@@ -70,14 +62,11 @@ class Nystrom(QueryKeyValueAttention):
             shape, heads = (conv_kernel, 1), spec.num_heads
             padding = (conv_kernel // 2, 0)
             self.conv = nn.Conv2d(heads, heads, shape, padding=padding, groups=heads, bias=False)
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Multiply from right to left, so that no N x N matrix is computed."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query = precise(self.split_heads(self.query(tokens)))
-        key, value = precise(self.split_heads(self.key(memory))), self.split_heads(self.value(memory))
-        value = self.mix_pairs(value, context)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        query, key = precise(query), precise(key)
         # The inverse amplifies rounding errors of its input, so full precision is kept.
         with full_precision(query):
             query = query / self.spec.head_dim**0.5

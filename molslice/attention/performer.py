@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_least
 from molslice.ops.features import (
     full_precision,
     layer_generator,
@@ -18,7 +18,7 @@ from molslice.ops.features import (
 )
 from molslice.ops.masked import masked_softmax
 from molslice.ops.running import running_product
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 _LOWEST = -1e30  # exponent of padding
 _TINY = 1e-30  # replaces a divisor of zero; its inverse is finite in float32
@@ -40,12 +40,8 @@ class Performer(QueryKeyValueAttention):
     relative to the largest one so far.
 
     Args:
-        spec: Settings that the model passes to each attention.
         num_features: Number of features F; None for C ceil(ln C).
         seed: Seed of the w_f, together with the layer.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Choromanski et al. 2021, sections 2.3 and 2.4.
     """
@@ -62,10 +58,8 @@ class Performer(QueryKeyValueAttention):
     projection: Tensor
 
     def __init__(self, spec: AttentionSpec, *, num_features: int | None = None, seed: int = 0) -> None:
-        if num_features is not None and num_features < 1:
-            raise MolsliceError(f"performer takes num_features of at least 1, got {num_features}")
-        if seed < 0:
-            raise MolsliceError(f"performer takes a seed of at least 0, got {seed}")
+        check_least("performer", 1, num_features=num_features)
+        check_least("performer", 0, seed=seed)
         super().__init__(spec)
         size = spec.head_dim
         if num_features is None:
@@ -73,13 +67,13 @@ class Performer(QueryKeyValueAttention):
         self.num_features = num_features
         projection = orthogonal_projection(num_features, size, layer_generator(seed, spec.layer))
         self.register_buffer("projection", projection)  # trained weights depend on these features
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute the attention from the logarithms of the features."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query, key = self._log_features(self.query(tokens)), self._log_features(self.key(memory))
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        query, key = (
+            log_exponential_features(x / self.spec.head_dim**0.25, self.projection) for x in (query, key)
+        )
         mask = memory_mask[:, None, :, None]
         if self.spec.causal:
             heads = self._causal(query, key, value, mask)
@@ -88,9 +82,6 @@ class Performer(QueryKeyValueAttention):
             total = key.masked_fill(~mask, torch.finfo(key.dtype).min).logsumexp(2, keepdim=True)
             heads = two_averages((query + total).softmax(-1), by_token, value)
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
-
-    def _log_features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N F"]:
-        return log_exponential_features(self.split_heads(x) / self.spec.head_dim**0.25, self.projection)
 
     def _causal(
         self,

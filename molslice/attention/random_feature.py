@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Projection, QueryKeyValueAttention, Traits
+from molslice.attention.base import Projection, QueryKeyValueAttention, Traits, check_least
 from molslice.ops.features import (
     fourier_features,
     gaussian_projection,
@@ -43,14 +43,10 @@ class RandomFeature(QueryKeyValueAttention):
     One token at a time, the state is these sums, 2 F (C + 1) numbers per head, and n.
 
     Args:
-        spec: Settings that the model passes to each attention.
         num_features: Number of vectors F for each head; None for C.
         learned_scale: Whether s is learned, from an initial value of 1; if false, it stays 1.
         gate: Whether the sums forget earlier tokens. It needs the causal form.
         seed: Seed of the w_f, together with the layer.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Peng et al. 2021, section 3; the gate is RFA-Gate.
     """
@@ -76,10 +72,8 @@ class RandomFeature(QueryKeyValueAttention):
         gate: bool = False,
         seed: int = 0,
     ) -> None:
-        if num_features is not None and num_features < 1:
-            raise MolsliceError(f"random_feature takes num_features of at least 1, got {num_features}")
-        if seed < 0:
-            raise MolsliceError(f"random_feature takes a seed of at least 0, got {seed}")
+        check_least("random_feature", 1, num_features=num_features)
+        check_least("random_feature", 0, seed=seed)
         if gate and not spec.causal:
             raise MolsliceError(
                 "random_feature with gate: true forgets earlier tokens, which only the causal form has; "
@@ -92,7 +86,6 @@ class RandomFeature(QueryKeyValueAttention):
         shape = (spec.num_heads, self.num_features, spec.head_dim)
         projection = gaussian_projection(shape, layer_generator(seed, spec.layer))
         self.register_buffer("projection", projection)  # trained weights depend on these features
-        self.dropout = nn.Dropout(spec.dropout)  # applied to the output: the weights are never computed
 
     def reset_parameters(self) -> None:
         """Initialize the weights, and the gate so that it remembers."""
@@ -102,10 +95,9 @@ class RandomFeature(QueryKeyValueAttention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sum over keys and values first, then apply the queries."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query, key = self._features(self.query(tokens)), self._features(self.key(memory))
-        key = key.masked_fill(~memory_mask[:, None, :, None], 0.0)
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        query = self._features(query)
+        key = self._features(key).masked_fill(~memory_mask[:, None, :, None], 0.0)
         if self.gate is None:
             count = memory_mask.cumsum(1) if self.spec.causal else memory_mask.sum(1, keepdim=True)
             floor = FLOOR * count.clamp(min=1)[:, None, :, None].to(query.dtype)
@@ -137,7 +129,9 @@ class RandomFeature(QueryKeyValueAttention):
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """Add one key and value, after the gate has forgotten, then apply the query."""
         past, size = state
-        query, key = (self._features(f(token)[:, None])[:, :, 0] for f in (self.query, self.key))
+        query, key = (
+            self._features(self.split_heads(f(token)[:, None]))[:, :, 0] for f in (self.query, self.key)
+        )
         value = self.value(token).unflatten(-1, (self.spec.num_heads, -1))
         if self.gate is None:
             size = size + 1
@@ -148,6 +142,6 @@ class RandomFeature(QueryKeyValueAttention):
         heads, past = kernel_step(query, key, value, past, FLOOR * size.clamp(min=_TINY))
         return self.dropout(self.output(heads.flatten(1).to(token.dtype))), (past, size)
 
-    def _features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N F"]:
-        x = unit_vectors(precise(self.split_heads(x)))
+    def _features(self, x: Float[Tensor, "B H N C"]) -> Float[Tensor, "B H N F"]:
+        x = unit_vectors(precise(x))
         return fourier_features(x if self.scale is None else x * self.scale, self.projection)

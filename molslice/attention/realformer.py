@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from molslice.attention.base import QueryKeyValueAttention, Traits
-from molslice.ops.masked import masked_softmax
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.ops.features import precise
+from molslice.ops.masked import masked_softmax, pair_mask
+from molslice.types import AttentionOutput, TokenContext
 
 
 class Realformer(QueryKeyValueAttention):
@@ -36,38 +36,18 @@ class Realformer(QueryKeyValueAttention):
         head_dim=True,
     )
 
-    def __init__(self, spec: AttentionSpec) -> None:
-        super().__init__(spec)
-        self.dropout = nn.Dropout(spec.dropout)
-
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute the scores explicitly: they are returned, so a fused kernel cannot be used."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query = self.split_heads(self.query(tokens))
-        key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        value = self.mix_pairs(value, context)
-        seen = self._seen(context.token_mask, memory_mask)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        seen = pair_mask(context.token_mask, self.spec.causal, memory_mask)
         residual = (query @ key.transpose(2, 3) / self.spec.head_dim**0.5).masked_fill(~seen, 0.0)
-        residual = residual if residual.dtype == torch.float64 else residual.float()
+        residual = precise(residual)
         if context.carry is not None:
-            residual = residual + self._checked(context.carry, residual).masked_fill(~seen, 0.0)
-        scores = residual
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            scores = scores + context.pair_bias.masked_fill(~seen, 0.0)
+            assert context.carry.shape == residual.shape
+            residual = residual + context.carry.masked_fill(~seen, 0.0)
+        scores, bias = residual, self.added_bias(context)
+        if bias is not None:
+            scores = scores + bias.masked_fill(~seen, 0.0)
         weights = self.dropout(masked_softmax(scores, seen))
         heads = weights.to(value.dtype) @ value
         return AttentionOutput(self.output(self.merge_heads(heads)), carry=residual)
-
-    def _seen(
-        self, token_mask: Bool[Tensor, "B N"], memory_mask: Bool[Tensor, "B M"]
-    ) -> Bool[Tensor, "B 1 N M"]:
-        pairs = token_mask[:, :, None] & memory_mask[:, None]
-        return (pairs.tril() if self.spec.causal else pairs)[:, None]
-
-    def _checked(self, carry: Tensor, scores: Tensor) -> Tensor:
-        if carry.shape != scores.shape:
-            raise MolsliceError(
-                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, "
-                f"got {list(carry.shape)}"
-            )
-        return carry

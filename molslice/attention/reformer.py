@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
-from molslice.ops.features import unit_vectors
+from molslice.attention.base import Attention, Projection, Traits, check_least
+from molslice.ops.features import precise, unit_vectors
 from molslice.ops.masked import pair_mask
 from molslice.ops.sorting import inverse_order
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -43,16 +43,12 @@ class Reformer(Attention):
       replaces V.
 
     Args:
-        spec: Settings that the model passes to each attention.
         chunk_size: Number of tokens per chunk.
         num_rounds: Number of rounds of hashing.
         num_buckets: Number of buckets, even. None for the paper's number, 2 ceil(n / chunk_size), at most
             128, for the n real tokens of each sequence, by ignoring columns of R. The causal form must not
             depend on n: It uses that number for `max_tokens`, or for 1024 if `max_tokens` is None.
         seed: Seed of R, together with the layer.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Kitaev et al. 2020 (Reformer), section 2; four rounds, where the paper studies 1 to 8.
     """
@@ -76,11 +72,7 @@ class Reformer(Attention):
         num_buckets: int | None = None,
         seed: int = 0,
     ) -> None:
-        if chunk_size < 1 or num_rounds < 1:
-            raise MolsliceError(
-                "reformer takes a chunk_size and num_rounds of at least 1, got "
-                f"chunk_size={chunk_size}, num_rounds={num_rounds}"
-            )
+        check_least("reformer", 1, chunk_size=chunk_size, num_rounds=num_rounds)
         if num_buckets is not None and (num_buckets < 2 or num_buckets % 2):
             raise MolsliceError(
                 f"reformer takes an even number of buckets, two for each axis, got num_buckets={num_buckets}"
@@ -94,7 +86,6 @@ class Reformer(Attention):
         self.query_key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
         generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)
         shape = (spec.num_heads, num_rounds, spec.head_dim, num_buckets // 2)
         self.register_buffer("rotations", torch.randn(shape, generator=generator))
@@ -102,16 +93,16 @@ class Reformer(Attention):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Score pairs as [B, H, R, G, chunk, 2 chunk], with R rounds and G chunks."""
         value = self.mix_pairs(self.split_heads(self.value(tokens)), context)
-        query = self.split_heads(self.query_key(tokens))
-        query = query if query.dtype == torch.float64 else query.float()
+        query = precise(self.split_heads(self.query_key(tokens)))
         order, coordinate = self._sort(self._buckets(query, context.token_mask), context.token_mask)
         queries = self._chunks(_take(query, order))
         keys = self._with_previous(unit_vectors(queries))
         values = self._with_previous(self._chunks(_take(value, order)))
         scores = (queries @ keys.transpose(4, 5)).to(query.dtype) / self.spec.head_dim**0.5
         numbers = self._chunks(order[..., None], -1)
-        if self.spec.pair_bias_mode == "logits":
-            scores = scores + self._biases(numbers, context)
+        bias = self.added_bias(context)
+        if bias is not None:
+            scores = scores + self._biases(numbers, bias, context.token_mask)
         scores = self._masked(scores, numbers, self._attended_pairs(coordinate, order))
         sums = scores.logsumexp(5, keepdim=True)
         heads = self.dropout((scores - sums).exp()).to(value.dtype) @ values
@@ -182,12 +173,14 @@ class Reformer(Attention):
         return scores.masked_fill(~seen, torch.finfo(scores.dtype).min / 2)
 
     def _biases(
-        self, numbers: Int[Tensor, "B H R G S 1"], context: TokenContext
+        self,
+        numbers: Int[Tensor, "B H R G S 1"],
+        bias: Float[Tensor, "B H N N"],
+        token_mask: Bool[Tensor, "B N"],
     ) -> Float[Tensor, "B H R G S K"]:
-        assert context.pair_bias is not None  # checked in `forward`
-        length = context.token_mask.shape[1]
+        length = token_mask.shape[1]
         entries = numbers.clamp(min=0) * length + self._with_previous(numbers, 0).clamp(min=0).transpose(4, 5)
-        bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0)
+        bias = bias.masked_fill(~pair_mask(token_mask), 0.0)
         return bias.flatten(2).gather(2, entries.flatten(2)).view(entries.shape)
 
     def _chunks(self, values: Tensor, fill: float = 0.0) -> Tensor:

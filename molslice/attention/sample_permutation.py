@@ -4,13 +4,13 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Integer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Attention, Projection, Traits, check_choice, check_least
 from molslice.ops.packing import packed_mask, packing_order, unpack_tokens
 from molslice.ops.sorting import index_dtype, permute_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 Shift = Literal["linear", "power"]
 
@@ -26,14 +26,10 @@ class SamplePermutation(Attention):
     the output.
 
     Args:
-        spec: Settings that the model passes to each attention.
         shift: The shift J_c. With `linear`, J_c = group_size * c. With `power`, J_c = ceil(n^((l D + c) / (L
             D))) in layer l of L, counted from 0, which grows from the next neighbor to the whole sequence. D
             is the width of V.
         group_size: Number of tokens per group.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2024 (channel-wise sample permutation), the successor of Sliceformer. Groups of 2 and
     both shifts are as in the authors' code. There, `linear` does not shift the second column either, and n
@@ -50,22 +46,16 @@ class SamplePermutation(Attention):
     )
 
     def __init__(self, spec: AttentionSpec, *, shift: Shift = "linear", group_size: int = 2) -> None:
-        if shift not in get_args(Shift):
-            raise MolsliceError(
-                f"sample_permutation: invalid shift {shift!r}; choices: {', '.join(get_args(Shift))}"
-            )
-        if group_size < 1:
-            raise MolsliceError(f"sample_permutation takes a group_size of at least 1, got {group_size}")
+        check_choice("sample_permutation", "shift", shift, get_args(Shift))
+        check_least("sample_permutation", 1, group_size=group_size)
         super().__init__(spec)
         self.shift, self.group_size = shift, group_size
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Permute columns [B, D, N]. Packing and shifting are one permutation."""
-        value, mask = self.value(tokens), context.token_mask
-        value = self.mix_values(value, context)
+        value, mask = self.mix_values(self.value(tokens), context), context.token_mask
         order, real = packing_order(mask), packed_mask(mask)
         columns = permute_tokens(value.transpose(1, 2), self._shifted(order, real))
         arranged = self._sort_groups(columns, real).transpose(1, 2)

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from molslice.attention.base import Attention, ExactMap, Projection, Traits
+from molslice.attention.base import Attention, ExactMap, Projection, Traits, check_least
 from molslice.ops.masked import masked_mean, masked_softmax, pair_mask, zero_padding
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Singular(Attention):
@@ -30,15 +30,11 @@ class Singular(Attention):
     alphahat of Q on the left and of K on the right. With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         rank: Number r of pseudo-tokens; None for C.
         shared_map: Whether one map W_a gives alpha and each alphahat; if false, each has its own.
         scaled: Whether the product of the folded Q and K is divided by sqrt(C); if false, as in the paper.
         orthogonal_weight: Weight of the penalty on alpha and alphahat.
         diagonal_weight: Weight of the penalty on A'.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Wu et al. 2023 (Singularformer, IJCAI), whose footnote names the four maps, and whose equations do
     not divide by sqrt(C). Sharing W_a among the heads is the default of the authors' code. Its penalty on A'
@@ -63,13 +59,8 @@ class Singular(Attention):
         orthogonal_weight: float = 0.01,
         diagonal_weight: float = 0.01,
     ) -> None:
-        if rank is not None and rank < 1:
-            raise MolsliceError(f"singular takes a rank of at least 1, got {rank}")
-        if min(orthogonal_weight, diagonal_weight) < 0:
-            raise MolsliceError(
-                "singular takes penalty weights of at least 0, got "
-                f"orthogonal_weight={orthogonal_weight}, diagonal_weight={diagonal_weight}"
-            )
+        check_least("singular", 1, rank=rank)
+        check_least("singular", 0, orthogonal_weight=orthogonal_weight, diagonal_weight=diagonal_weight)
         super().__init__(spec)
         self.rank = spec.head_dim if rank is None else rank
         self.orthogonal_weight, self.diagonal_weight = orthogonal_weight, diagonal_weight
@@ -83,7 +74,6 @@ class Singular(Attention):
         self.key = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Apply alphahat before the projections: its rows sum to one, so biases pass through unchanged."""
@@ -101,10 +91,14 @@ class Singular(Attention):
         scores = query @ key.transpose(2, 3)
         if self.scaled:  # the paper's equations have no 1 / sqrt(C)
             scores = scores / self.spec.head_dim**0.5
-        if self.spec.pair_bias_mode == "logits":
-            scores = scores + self._folded_bias(foldings, context)
+        bias = self.added_bias(context)
+        if bias is not None:
+            left, right, _ = _for_each(foldings)
+            bias = bias.masked_fill(~pair_mask(mask), 0.0).to(left.dtype)
+            scores = scores + left[:, None] @ bias @ right[:, None].transpose(2, 3)
         if context.carry is not None:
-            scores = scores + self._checked(context.carry, scores)
+            assert context.carry.shape == scores.shape
+            scores = scores + context.carry
         weights = scores.softmax(-1)
         heads = self.dropout(weights) @ value
         unfolded = self.dropout(unfolding) @ self.output(self.merge_heads(heads))
@@ -148,22 +142,6 @@ class Singular(Attention):
         unfolding = logits.softmax(-1).masked_fill(~mask[..., None], 0.0)
         folding = self._foldings(tokens, logits, mask)[-1]
         return unfolding, folding, self(tokens, context).carry.softmax(-1)  # the carry precedes the softmax
-
-    def _folded_bias(
-        self, foldings: list[Float[Tensor, "B r N"]], context: TokenContext
-    ) -> Float[Tensor, "B H r r"]:
-        assert context.pair_bias is not None  # checked in `forward`
-        of_query, of_key, _ = _for_each(foldings)
-        bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0).to(of_query.dtype)
-        return of_query[:, None] @ bias @ of_key[:, None].transpose(2, 3)
-
-    def _checked(self, carry: Tensor, scores: Tensor) -> Tensor:
-        if carry.shape != scores.shape:
-            raise MolsliceError(
-                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, "
-                f"got {list(carry.shape)}"
-            )
-        return carry
 
     def _penalty(
         self,

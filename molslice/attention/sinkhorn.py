@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from molslice.attention.base import QueryKeyValueAttention, Traits
 from molslice.ops.masked import pair_mask
@@ -21,12 +21,8 @@ class Sinkhorn(QueryKeyValueAttention):
     + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         iterations: Number of normalizations, rows first and last, so odd: 1 is softmax attention, 3 is rows,
             columns, rows.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Sander et al. 2022 (Sinkformers). 3 iterations, counted as here, are the default of the authors'
     vision model. Their code normalizes to 1 / n and then multiplies by n.
@@ -48,30 +44,23 @@ class Sinkhorn(QueryKeyValueAttention):
             )
         super().__init__(spec)
         self.iterations = iterations
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute A, with one pass over the N x N scores for each iteration, and apply it."""
-        memory, _ = self.memory_of(tokens, context)
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
-        weights = self.dropout(self.weights(tokens, context))
-        heads = weights.to(value.dtype) @ value
-        return AttentionOutput(self.output(self.merge_heads(heads)))
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        weights = self.dropout(self.weights(query, key, memory_mask, context))
+        return AttentionOutput(self.output(self.merge_heads(weights.to(value.dtype) @ value)))
 
-    def weights(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B H N M"]:
-        """Return the doubly stochastic weights A.
-
-        Args:
-            tokens: Tokens [B, N, D], zero at padding.
-            context: The context of `tokens`.
-
-        Returns:
-            A [B, H, N, M] in at least float32, zero in the rows and columns of padding.
-        """
-        memory, memory_mask = self.memory_of(tokens, context)
-        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
-        scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            scores = scores + context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0)
+    def weights(
+        self,
+        query: Float[Tensor, "B H N C"],
+        key: Float[Tensor, "B H M C"],
+        memory_mask: Bool[Tensor, "B M"],
+        context: TokenContext,
+    ) -> Float[Tensor, "B H N M"]:
+        """Return A in at least float32, zero in the rows and columns of padding."""
+        scores, bias = query @ key.transpose(2, 3) / self.spec.head_dim**0.5, self.added_bias(context)
+        if bias is not None:
+            scores = scores + bias.masked_fill(~pair_mask(context.token_mask), 0.0)
         log = sinkhorn_log(scores, context.token_mask[:, None], memory_mask[:, None], self.iterations)
         return log.exp()

@@ -4,10 +4,11 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from molslice.attention.base import Projection, QueryKeyValueAttention, Traits
+from molslice.attention.base import Projection, QueryKeyValueAttention, Traits, check_least
+from molslice.ops.features import full_precision, precise
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
 from molslice.ops.sinkhorn import causal_sinkhorn_log, sinkhorn_log
@@ -42,13 +43,9 @@ class SinkhornBlocks(QueryKeyValueAttention):
     one less in the causal form, because nothing moves to the first position.
 
     Args:
-        spec: Settings that the model passes to each attention. `max_tokens` must be set.
         block_size: Number of tokens per block.
         iterations: Number of Sinkhorn iterations.
         temperature: Divisor of the scores of the sorting network.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Sparse Sinkhorn Attention), section 3. The network is from the authors' code for
     Long Range Arena: sums of keys, head by head, one linear map. That code adds the outputs of two
@@ -69,11 +66,7 @@ class SinkhornBlocks(QueryKeyValueAttention):
     def __init__(
         self, spec: AttentionSpec, *, block_size: int = 64, iterations: int = 7, temperature: float = 0.75
     ) -> None:
-        if block_size < 1 or iterations < 1:
-            raise MolsliceError(
-                "sinkhorn_blocks takes a block_size and iterations of at least 1, got "
-                f"block_size={block_size}, iterations={iterations}"
-            )
+        check_least("sinkhorn_blocks", 1, block_size=block_size, iterations=iterations)
         if temperature <= 0:
             raise MolsliceError(f"sinkhorn_blocks takes a positive temperature, got {temperature}")
         super().__init__(spec)
@@ -81,7 +74,6 @@ class SinkhornBlocks(QueryKeyValueAttention):
         self.block_size, self.iterations, self.temperature = block_size, iterations, temperature
         positions = -(-spec.max_tokens // block_size)
         self.sort = Projection(spec.head_dim, max(1, positions - 1) if spec.causal else positions)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Process blocks [B, G, S, D]: G blocks of S tokens each."""
@@ -112,8 +104,8 @@ class SinkhornBlocks(QueryKeyValueAttention):
     ) -> Float[Tensor, "B H G G"]:
         """Return R [B, H, G, G]. Row i holds the shares of position i; blocks without tokens have zeros."""
         # Long sums become exponents and need float32, also if the model or autocast uses half precision.
-        with torch.autocast(key.device.type, enabled=False):
-            sums = (key if key.dtype == torch.float64 else key.float()).sum(2)
+        with full_precision(key):
+            sums = precise(key).sum(2)
             weight, bias = (x.to(sums.dtype) for x in (self.sort.weight, self.sort.bias))
             scores = functional.linear(sums.unflatten(-1, (self.spec.num_heads, -1)), weight, bias)
         scores = scores.permute(0, 2, 3, 1) / self.temperature

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molslice.attention.base import Attention, ExactMap, Projection, Traits
+from molslice.attention.base import Attention, ExactMap, Projection, Traits, check_choice, check_least
 from molslice.ops.derivatives import channel_maps
 from molslice.ops.masked import pair_softmax, working_dtype
 from molslice.ops.mixed_sort import has_kernels, mix_and_sort
@@ -23,7 +23,7 @@ from molslice.ops.sorting import (
     swap_order,
     tied_mean,
 )
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 Order = Literal[
     "ascending", "descending", "half", "interleave", "max_exchange", "multi_permutation", "shuffle"
@@ -42,7 +42,6 @@ class SliceSort(Attention):
     from the width of the tokens.
 
     Args:
-        spec: Settings that the model passes to each attention.
         order: How each column is arranged along the tokens.
 
             - `ascending`, `descending`.
@@ -61,9 +60,6 @@ class SliceSort(Attention):
         num_permutations: Number K of permutations, for `multi_permutation`.
         learned_weights: Whether alpha is learned; if false, it stays equal, for `multi_permutation`.
         seed: Seed of the permutation, for `shuffle`.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Yuan and Xu 2023 (Sliceformer). Where the authors' code differs from the paper, ours follows the
     paper: for `interleave` the code takes the signs of a Haar basis head by head, and two of its copies count
@@ -95,18 +91,18 @@ class SliceSort(Attention):
         learned_weights: bool = True,
         seed: int = 0,
     ) -> None:
-        for option, value, choices in (
-            ("order", order, Order),
-            ("form", form, Form),
-            ("placement", placement, Placement),
-        ):
-            if value not in get_args(choices):
-                raise MolsliceError(
-                    f"slice_sort: invalid {option} {value!r}; choices: {', '.join(get_args(choices))}"
-                )
-        if num_permutations < 2:
-            raise MolsliceError(f"num_permutations must be at least 2, got {num_permutations}")
-        super().__init__(spec, self._traits_with(order, placement))
+        check_choice("slice_sort", "order", order, get_args(Order))
+        check_choice("slice_sort", "form", form, get_args(Form))
+        check_choice("slice_sort", "placement", placement, get_args(Placement))
+        check_least("slice_sort", 2, num_permutations=num_permutations)
+        is_aligned = placement == "aligned"
+        is_linear = order in ("max_exchange", "shuffle") and not is_aligned
+        traits = replace(
+            self.traits,
+            cost="linear" if is_linear else self.traits.cost,
+            symmetry="equivariant" if is_aligned else "ordered",
+        )
+        super().__init__(spec, traits)
         self.order, self.form, self.placement = order, form, placement
         self.num_permutations, self.seed = num_permutations, seed
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
@@ -118,17 +114,6 @@ class SliceSort(Attention):
             else:
                 self.register_buffer("permutation_logits", logits, persistent=False)
         self.register_buffer("descending", torch.tensor(self.descending_columns()), persistent=False)
-
-    @classmethod
-    def _traits_with(cls, order: Order, placement: Placement) -> Traits:
-        base = cls.traits
-        is_aligned = placement == "aligned"
-        is_linear = order in ("max_exchange", "shuffle") and not is_aligned
-        return replace(
-            base,
-            cost="linear" if is_linear else base.cost,
-            symmetry="equivariant" if is_aligned else "ordered",
-        )
 
     def descending_columns(self) -> list[bool]:
         """Return which of the columns this layer sorts descending."""
@@ -205,8 +190,9 @@ class SliceSort(Attention):
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask)
         flags = None if self.order == "ascending" else self.descending.view(values.shape[2:])
-        dropout = self.spec.dropout if self.training else 0.0
-        columns, weights = mix_and_sort(values, weights, context.token_mask, flags, dropout, self.value.bias)
+        columns, weights = mix_and_sort(
+            values, weights, context.token_mask, flags, self.active_dropout, self.value.bias
+        )
         return self.read_out(columns.flatten(-2), context, weights)
 
     def _place(

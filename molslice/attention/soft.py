@@ -2,14 +2,14 @@
 
 from typing import ClassVar
 
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Attention, Projection, Traits, check_least
+from molslice.ops.features import full_precision, precise
 from molslice.ops.inverse import newton_schulz_inverse
 from molslice.ops.landmarks import segment_means
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 
 class Soft(Attention):
@@ -24,12 +24,8 @@ class Soft(Attention):
     published parameter counts. With `pair_bias: mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         num_landmarks: Number of landmarks.
         iterations: Number of steps of Newton's method.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Lu et al. 2021 (SOFT), section 3. The paper compares poolings over windows of the image and
     selects a convolution; the authors' code adds a layer norm and a GELU after it, and a depthwise
@@ -47,16 +43,12 @@ class Soft(Attention):
     )
 
     def __init__(self, spec: AttentionSpec, *, num_landmarks: int = 49, iterations: int = 20) -> None:
-        if num_landmarks < 1:
-            raise MolsliceError(f"soft takes at least 1 landmark, got num_landmarks={num_landmarks}")
-        if iterations < 1:
-            raise MolsliceError(f"soft takes at least 1 step of Newton's method, got iterations={iterations}")
+        check_least("soft", 1, num_landmarks=num_landmarks, iterations=iterations)
         super().__init__(spec)
         self.num_landmarks, self.iterations = num_landmarks, iterations
         self.query = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Multiply three thin matrices, without an N x N tensor."""
@@ -64,23 +56,15 @@ class Soft(Attention):
         value = self.mix_pairs(value, context)
         # Distances are small differences of large squares, and the inverse amplifies their rounding errors.
         # This needs float32, also if the model or autocast computes in half precision.
-        with torch.autocast(tokens.device.type, enabled=False):
-            query, value = (x if x.dtype == torch.float64 else x.float() for x in (query, value))
-            heads = self._mix_heads(query / self.spec.head_dim**0.25, value, context.token_mask)
+        with full_precision(tokens):
+            query, value = precise(query) / self.spec.head_dim**0.25, precise(value)
+            landmarks, is_used = segment_means(query, context.token_mask, self.num_landmarks)
+            is_used, is_real = is_used[:, None, None], context.token_mask[:, None, :, None]
+            to_landmarks = _gaussian(query, landmarks).masked_fill(~(is_real & is_used), 0.0)
+            between = _gaussian(landmarks, landmarks).masked_fill(~(is_used & is_used.transpose(2, 3)), 0.0)
+            inverse = newton_schulz_inverse(between, self.iterations)
+            heads = to_landmarks @ (inverse @ (to_landmarks.transpose(2, 3) @ value))
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
-
-    def _mix_heads(
-        self,
-        query: Float[Tensor, "B H N C"],
-        value: Float[Tensor, "B H N C"],
-        token_mask: Bool[Tensor, "B N"],
-    ) -> Float[Tensor, "B H N C"]:
-        landmarks, is_used = segment_means(query, token_mask, self.num_landmarks)
-        is_used = is_used[:, None, None]
-        to_landmarks = _gaussian(query, landmarks).masked_fill(~(token_mask[:, None, :, None] & is_used), 0.0)
-        between = _gaussian(landmarks, landmarks).masked_fill(~(is_used & is_used.transpose(2, 3)), 0.0)
-        inverse = newton_schulz_inverse(between, self.iterations)
-        return to_landmarks @ (inverse @ (to_landmarks.transpose(2, 3) @ value))
 
 
 def _gaussian(one: Float[Tensor, "B H N C"], other: Float[Tensor, "B H M C"]) -> Float[Tensor, "B H N M"]:

@@ -4,11 +4,12 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from molslice.attention.base import Attention, Projection, Traits
+from molslice.ops.features import precise
 from molslice.ops.laplace import laplace_mix
-from molslice.ops.sorting import permute_tokens, rank_order
+from molslice.ops.sorting import sorted_columns
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
@@ -27,11 +28,7 @@ class SoftSort(Attention):
     more than `slice_sort`. Dropout is applied to the output.
 
     Args:
-        spec: Settings that the model passes to each attention.
         temperature: Softness of the sort, in the unit of the values.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Prillo and Eisenschlos 2020 (SoftSort) with the distance |x - y|; the paper sorts descending. Its
     use in place of Sliceformer's sort and the algorithm in N log N are ours.
@@ -52,15 +49,12 @@ class SoftSort(Attention):
         self.temperature = temperature
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Sort the columns as [B, D, N], in at least float32."""
-        value, mask = self.value(tokens), context.token_mask
-        value = self.mix_values(value, context)
-        columns = value.transpose(1, 2).contiguous()
-        columns = columns if columns.dtype == torch.float64 else columns.float()
-        ordered = permute_tokens(columns, rank_order(columns, mask, to_front=False))
+        value, mask = self.mix_values(self.value(tokens), context), context.token_mask
+        columns = precise(value.transpose(1, 2).contiguous())
+        ordered = sorted_columns(columns, mask)
         # A value has distance zero to itself on both sides of the kernel, so the slopes there cancel.
         query, key = ordered / self.temperature, columns / self.temperature
         mixed = laplace_mix(query, key, torch.zeros_like(key), columns[..., None], mask)[..., 0]

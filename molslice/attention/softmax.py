@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits
 from molslice.ops.biased_attention import biased_attention, has_kernels, packed_attention
+from molslice.ops.features import precise
 from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask, working_dtype
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
@@ -20,13 +21,9 @@ class Softmax(QueryKeyValueAttention):
     V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         fused: Whether to use `scaled_dot_product_attention`, which avoids N x N tensors where its kernels
             can, or with a pair bias `biased_attention`. If false, matmul, softmax, dropout and matmul run
             separately, as in the Transformers that the papers compare with. Both compute the same function.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Vaswani et al. 2017, equation 1; Ying et al. 2021 (Graphormer), equations 6 and 7, for the pair
     bias in the scores.
@@ -52,11 +49,8 @@ class Softmax(QueryKeyValueAttention):
         """Pass bias and padding to the kernel as one mask."""
         if self.ignores_padding(tokens, context):
             return self._mix_packed(tokens, context)
-        memory, _ = self.memory_of(tokens, context)
-        query = self.split_heads(self.query(tokens))
-        key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        value = self.mix_pairs(value, context)
-        dropout = self.spec.dropout if self.training else 0.0
+        query, key, value, _ = self.project_heads(tokens, context)
+        dropout = self.active_dropout
         if not self.fused:
             heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)
         elif context.all_real and not self.spec.cross and self.spec.pair_bias_mode != "logits":
@@ -89,8 +83,7 @@ class Softmax(QueryKeyValueAttention):
         packed = functional.linear(tokens, torch.cat([part.weight for part in maps]), without_gradient)
         packed = packed.unflatten(-1, (3, self.spec.num_heads, -1))
         pair_bias = context.carry if context.carry is not None else self._mask(context, packed.dtype)
-        dropout = self.spec.dropout if self.training else 0.0
-        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, dropout, bias)
+        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, self.active_dropout, bias)
         return self.read_out(heads.flatten(-2), context, pair_bias)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
@@ -104,8 +97,9 @@ class Softmax(QueryKeyValueAttention):
         memory, memory_mask = self.memory_of(tokens, context)
         query, key = self.split_heads(self.query(tokens[:, rows])), self.split_heads(self.key(memory))
         scores = query @ key.transpose(2, 3) / self.spec.head_dim**0.5
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            scores = scores + context.pair_bias[:, :, rows]
+        bias = self.added_bias(context)
+        if bias is not None:
+            scores = scores + bias[:, :, rows]
         seen = context.token_mask[:, rows, None] & memory_mask[:, None]
         if self.spec.causal:
             place = torch.arange(seen.shape[-1], device=seen.device)
@@ -125,11 +119,11 @@ class Softmax(QueryKeyValueAttention):
         return self.output(self.merge_heads(heads))[:, 0], (keys, values)
 
     def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
-        mask = context.token_mask
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
+        mask, bias = context.token_mask, self.added_bias(context)
+        if bias is not None:
             masked = context.masked_bias
             if masked is None or masked.dtype != dtype:
-                masked = masked_pair_bias(context.pair_bias.to(dtype), mask, self.spec.causal)
+                masked = masked_pair_bias(bias.to(dtype), mask, self.spec.causal)
             return masked
         if self.spec.causal:
             # Padding attends to itself, so that no row is fully masked and becomes NaN.
@@ -150,9 +144,7 @@ def _attend_unfused(
     dropout: float,
 ) -> Float[Tensor, "B H N C"]:
     """Compute `scaled_dot_product_attention` with the N x M scores and weights in memory."""
-    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()  # exponentials and their sums
+    scores = precise(query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2))
     if mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     else:

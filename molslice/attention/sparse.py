@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from math import isqrt
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_choice, check_least
+from molslice.ops.features import precise
 from molslice.ops.masked import masked_softmax
 from molslice.ops.packing import pack_tokens, packing_order, unpack_tokens
 from molslice.ops.windows import (
@@ -22,8 +22,8 @@ from molslice.ops.windows import (
 )
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
-PATTERNS = ("strided", "fixed")
-FACTORS = ("merged", "heads", "layers")
+Pattern = Literal["strided", "fixed"]
+Factors = Literal["merged", "heads", "layers"]
 
 
 class _Scored(NamedTuple):
@@ -79,7 +79,6 @@ class Sparse(QueryKeyValueAttention):
     softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention.
         pattern: The two sets of keys.
 
             - `strided`: A1(i) = {j: |i - j| <= l}, A2(i) = {j: (i - j) mod l = 0}.
@@ -94,9 +93,6 @@ class Sparse(QueryKeyValueAttention):
         factors: How the sets are used. With `merged`, each head attends to both, and a key in both counts
             once. With `heads`, the first half of the heads uses A1 and the others A2. With `layers`, even
             layers use A1 and odd ones A2.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Child et al. 2019, sections 4.2, 4.3 and 5.1: A1, A2 and the three ways to use them. The paper
     prefers different positions for the heads; counting them from the end of the block follows its code.
@@ -118,19 +114,18 @@ class Sparse(QueryKeyValueAttention):
         self,
         spec: AttentionSpec,
         *,
-        pattern: Literal["strided", "fixed"] = "strided",
+        pattern: Pattern = "strided",
         stride: int | None = None,
         summary: int | None = None,
-        factors: Literal["merged", "heads", "layers"] = "merged",
+        factors: Factors = "merged",
     ) -> None:
-        for option, given, choices in (("pattern", pattern, PATTERNS), ("factors", factors, FACTORS)):
-            if given not in choices:
-                raise MolsliceError(f"sparse takes {option} {' or '.join(choices)}, got {given!r}")
+        check_choice("sparse", "pattern", pattern, get_args(Pattern))
+        check_choice("sparse", "factors", factors, get_args(Factors))
         if factors == "heads" and spec.num_heads < 2:
             raise MolsliceError("sparse with factors 'heads' takes at least 2 heads, one for each set")
         super().__init__(spec, self._traits_with(spec, stride))
         self.pattern, self.factors = pattern, factors
-        self.stride = _root(spec.max_tokens or 1) if stride is None else stride
+        self.stride = isqrt((spec.max_tokens or 1) - 1) + 1 if stride is None else stride  # rounded up
         self.summary = self._checked_summary(pattern, summary, self.stride)
 
     @classmethod
@@ -142,8 +137,7 @@ class Sparse(QueryKeyValueAttention):
                     "set max_tokens or the option stride"
                 )
             return cls.traits
-        if stride < 1:
-            raise MolsliceError(f"sparse takes a stride of at least 1 token, got stride={stride}")
+        check_least("sparse", 1, stride=stride)
         return replace(cls.traits, cost="quadratic", fixed_length=False)
 
     @staticmethod
@@ -175,7 +169,7 @@ class Sparse(QueryKeyValueAttention):
             torch.arange(self.spec.num_heads, device=order.device),
             order,
             context.token_mask.sum(1),
-            context.pair_bias if self.spec.pair_bias_mode == "logits" else None,
+            self.added_bias(context),
         )
         mixed = merge_blocks(self._attend(blocks).movedim(1, 3).flatten(-2), length)
         return AttentionOutput(self.output(unpack_tokens(mixed, order)))
@@ -203,8 +197,7 @@ class Sparse(QueryKeyValueAttention):
     def _weights(
         self, scores: Float[Tensor, "B H G S K"], seen: Bool[Tensor, "B H G S K"]
     ) -> Float[Tensor, "B H G S K"]:
-        scores = scores if scores.dtype == torch.float64 else scores.float()
-        return functional.dropout(masked_softmax(scores, seen), self.spec.dropout, self.training)
+        return self.dropout(masked_softmax(precise(scores), seen))
 
     def _scored(
         self, scores: Tensor, rows: Tensor, columns: Tensor, wanted: Tensor, blocks: _Blocks
@@ -268,8 +261,3 @@ class Sparse(QueryKeyValueAttention):
     def _summaries(self, x: Float[Tensor, "B H G S C"], head: Int[Tensor, " H"]) -> Float[Tensor, "B H K C"]:
         index = self._summary_positions(head)[None, :, None, :, None]
         return x.gather(3, index.expand(x.shape[0], -1, x.shape[2], -1, x.shape[4])).flatten(2, 3)
-
-
-def _root(count: int) -> int:
-    """Return the square root, rounded up."""
-    return isqrt(count - 1) + 1

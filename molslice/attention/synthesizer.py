@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.attention.base import Attention, Projection, Traits
+from molslice.attention.base import Attention, Projection, Traits, check_choice, check_least
 from molslice.ops.masked import masked_softmax, pair_mask
 from molslice.ops.packing import pack_tokens, packed_mask, packing_order, unpack_tokens
-from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, TokenContext
 
 Kind = Literal["dense", "random", "factorized"]
 
@@ -22,7 +22,6 @@ class Synthesizer(Attention):
     With `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
-        spec: Settings that the model passes to each attention. `max_tokens` must be set.
         kind: How R is computed.
 
             - `dense`: R_i = relu(W_1 x_i + b_1)_h W_2h + b_2h, two layers from the token to the scores of its
@@ -32,9 +31,6 @@ class Synthesizer(Attention):
               form.
 
         rank: Number of columns of A and B, for `factorized`.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Tay et al. 2020 (Synthesizer). Each head has its own W_2 and b_2, which gives the d^2 + d l
     parameters of the paper's table; the authors' code shares one W_2 among the heads and has no biases. The
@@ -54,10 +50,8 @@ class Synthesizer(Attention):
     )
 
     def __init__(self, spec: AttentionSpec, *, kind: Kind = "dense", rank: int = 8) -> None:
-        if kind not in get_args(Kind):
-            raise MolsliceError(f"synthesizer: invalid kind {kind!r}; choices: {', '.join(get_args(Kind))}")
-        if rank < 1:
-            raise MolsliceError(f"synthesizer takes a rank of at least 1, got {rank}")
+        check_choice("synthesizer", "kind", kind, get_args(Kind))
+        check_least("synthesizer", 1, rank=rank)
         super().__init__(spec)
         assert spec.max_tokens is not None  # checked above
         self.kind, self.rank = kind, rank
@@ -75,7 +69,6 @@ class Synthesizer(Attention):
             self.column_factor = self._drawn(heads, length, rank, std=(rank * length) ** -0.25)
         self.value = Projection(spec.dim, spec.inner_dim, bias=spec.qkv_bias)
         self.output = Projection(spec.inner_dim, spec.dim)
-        self.dropout = nn.Dropout(spec.dropout)
 
     @staticmethod
     def _drawn(*shape: int, std: float) -> nn.Parameter:
@@ -90,8 +83,9 @@ class Synthesizer(Attention):
             length = tokens.shape[1]
             seen = seen & torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()
         scores = self._scores(pack_tokens(tokens, order))
-        if self.spec.pair_bias_mode == "logits" and context.pair_bias is not None:
-            bias = context.pair_bias.masked_fill(~pair_mask(context.token_mask), 0.0)
+        bias = self.added_bias(context)
+        if bias is not None:
+            bias = bias.masked_fill(~pair_mask(context.token_mask), 0.0)
             bias = pack_tokens(bias.transpose(1, 2), order)  # rows, then columns
             scores = scores + pack_tokens(bias.transpose(1, 3), order).permute(0, 2, 3, 1)
         weights = self.dropout(masked_softmax(scores, seen.expand(scores.shape)))

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from molslice.attention.base import QueryKeyValueAttention, Traits
-from molslice.ops.features import unit_vectors
+from molslice.attention.base import QueryKeyValueAttention, Traits, check_choice, check_least
+from molslice.ops.features import precise, unit_vectors
 from molslice.ops.hashing import expected_kernel, sampled_kernel
 from molslice.ops.masked import pair_mask
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
@@ -32,7 +32,6 @@ class Yoso(QueryKeyValueAttention):
       + E) V replaces V.
 
     Args:
-        spec: Settings that the model passes to each attention.
         form: How E is computed.
 
             - `expected`: E_ij = (1 - arccos(q_i k_j) / pi)^code_length, an N x N matrix.
@@ -44,9 +43,6 @@ class Yoso(QueryKeyValueAttention):
         code_length: Number of signs of a code.
         num_hashes: Number of rounds, for `sampled`.
         seed: Seed of the planes, together with the layer.
-
-    Raises:
-        MolsliceError: An option is invalid, or `traits` exclude what the spec asks for.
 
     Source: Zeng et al. 2021 (YOSO). The authors' code has an option for a depthwise convolution of V, which
     is not part of the formula and is omitted. The defaults are the ones of that code.
@@ -71,37 +67,27 @@ class Yoso(QueryKeyValueAttention):
         num_hashes: int = 32,
         seed: int = 0,
     ) -> None:
-        if form not in get_args(Form):
-            raise MolsliceError(f"yoso: invalid form {form!r}; choices: {', '.join(get_args(Form))}")
+        check_choice("yoso", "form", form, get_args(Form))
         if not 1 <= code_length <= 16:
             raise MolsliceError(
                 f"yoso takes a code_length from 1 to 16, for tables of 2^code_length rows, got {code_length}"
             )
-        if num_hashes < 1:
-            raise MolsliceError(f"yoso takes at least 1 round of hashing, got num_hashes={num_hashes}")
-        super().__init__(spec, self._traits_with(form))
+        check_least("yoso", 1, num_hashes=num_hashes)
+        traits = self.traits
+        if form == "expected":
+            traits = replace(traits, cost="quadratic", pair_bias=("none", "logits", "mix"))
+        super().__init__(spec, traits)
         self.form, self.code_length = form, code_length
-        self.dropout = nn.Dropout(spec.dropout)
         if form == "sampled":
             generator = torch.Generator().manual_seed(seed * 1024 + spec.layer)
             shape = (spec.num_heads, num_hashes, spec.head_dim, code_length)
             self.register_buffer("planes", torch.randn(shape, generator=generator))
 
-    @classmethod
-    def _traits_with(cls, form: Form) -> Traits:
-        if form == "sampled":
-            return cls.traits
-        return replace(cls.traits, cost="quadratic", pair_bias=("none", "logits", "mix"))
-
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute sums of many weights in float32, also if the model computes in half precision."""
-        memory, memory_mask = self.memory_of(tokens, context)
-        query = self.split_heads(self.query(tokens))
-        key, value = (self.split_heads(f(memory)) for f in (self.key, self.value))
-        value = self.mix_pairs(value, context)
-        query, key, value = (x if x.dtype == torch.float64 else x.float() for x in (query, key, value))
-        query, key = unit_vectors(query), unit_vectors(key)
-        value = value.masked_fill(~memory_mask[:, None, :, None], 0.0)
+        query, key, value, memory_mask = self.project_heads(tokens, context)
+        query, key = unit_vectors(precise(query)), unit_vectors(precise(key))
+        value = precise(value).masked_fill(~memory_mask[:, None, :, None], 0.0)
         if self.form == "sampled":
             heads = sampled_kernel(query, key, value, self.planes)
         else:
@@ -115,11 +101,11 @@ class Yoso(QueryKeyValueAttention):
     ) -> Float[Tensor, "B H N M"]:
         products = (query @ key.transpose(2, 3)).to(query.dtype)
         weights = expected_kernel(products, self.code_length)
-        if self.spec.pair_bias_mode != "logits":
+        bias = self.added_bias(context)
+        if bias is None:
             return weights
-        assert context.pair_bias is not None  # checked in `forward`
         seen = pair_mask(context.token_mask)
-        bias = context.pair_bias.to(weights.dtype).masked_fill(~seen, 0.0)
+        bias = bias.to(weights.dtype).masked_fill(~seen, 0.0)
         # Rows are normalized at the end, so scaling a row does not change it and avoids overflow.
         largest = bias.detach().masked_fill(~seen, -torch.inf).amax(3, keepdim=True).nan_to_num(0, 0, 0)
         return weights * (bias - largest).exp().masked_fill(~seen, 0.0)

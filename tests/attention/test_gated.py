@@ -126,9 +126,9 @@ def test_a_new_unit_attends(name):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("flash_quad", {"key_dim": 0}, "key_dim=0"),
-        ("flash_quad", {"expansion": 0}, "expansion=0"),
-        ("flash_linear", {"chunk_size": 0}, "chunk_size=0"),
+        ("flash_quad", {"key_dim": 0}, "key_dim of at least 1, got 0"),
+        ("flash_quad", {"expansion": 0}, "expansion of at least 1, got 0"),
+        ("flash_linear", {"chunk_size": 0}, "chunk_size of at least 1, got 0"),
         ("flash_linear", {"chunks": 2}, "no option 'chunks'; did you mean 'chunk_size'"),
     ],
 )

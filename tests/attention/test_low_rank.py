@@ -135,8 +135,8 @@ def test_contract_of_the_residual(check, mode):
     [
         ("linformer", {"rank": 0}, "rank of at least 1, got 0"),
         ("linformer", {"share": "layers"}, "invalid share 'layers'; choices: none, heads, kv"),
-        ("nystrom", {"landmarks": 0}, "landmarks=0"),
-        ("nystrom", {"iterations": 0}, "iterations=0"),
+        ("nystrom", {"landmarks": 0}, "landmarks of at least 1, got 0"),
+        ("nystrom", {"iterations": 0}, "iterations of at least 1, got 0"),
         ("nystrom", {"conv_kernel": 4}, "odd conv_kernel or null, got 4"),
     ],
 )

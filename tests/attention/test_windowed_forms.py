@@ -185,18 +185,26 @@ def test_random_blocks_are_drawn_evenly():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("local", {"window": 0}, "window of at least 1.*window=0"),
-        ("longformer", {"window": 0}, "window of at least 1.*window=0"),
+        ("local", {"window": 0}, "window of at least 1, got 0"),
+        ("longformer", {"window": 0}, "window of at least 1, got 0"),
         ("longformer", {"num_global": 0}, "num_global=0.*'local'"),
         ("sparse", {}, "stride.*max_tokens"),
-        ("sparse", {"stride": 0}, "stride of at least 1.*stride=0"),
-        ("sparse", {"stride": 4, "pattern": "diagonal"}, "strided or fixed, got 'diagonal'"),
-        ("sparse", {"stride": 4, "factors": "both"}, "merged or heads or layers, got 'both'"),
+        ("sparse", {"stride": 0}, "stride of at least 1, got 0"),
+        (
+            "sparse",
+            {"stride": 4, "pattern": "diagonal"},
+            "invalid pattern 'diagonal'; choices: strided, fixed",
+        ),
+        (
+            "sparse",
+            {"stride": 4, "factors": "both"},
+            "invalid factors 'both'; choices: merged, heads, layers",
+        ),
         ("sparse", {"stride": 4, "summary": 2}, "'fixed' only"),
         ("sparse", {"stride": 4, "summary": 5, "pattern": "fixed"}, "1 to 4 positions.*got 5"),
-        ("bigbird", {"block": 0}, "block=0"),
-        ("bigbird", {"num_global": -1}, "num_global=-1"),
-        ("bigbird", {"num_random": -1}, "num_random=-1"),
+        ("bigbird", {"block": 0}, "block of at least 1, got 0"),
+        ("bigbird", {"num_global": -1}, "num_global of at least 0, got -1"),
+        ("bigbird", {"num_random": -1}, "num_random of at least 0, got -1"),
     ],
 )
 def test_bad_options_are_refused_by_name(name, options, message):
