@@ -1,4 +1,4 @@
-"""Functions for all figures: image files, colors of attentions, labels that do not overlap.
+"""Functions for all figures: image files, colors and styles, labels that do not overlap, matrices, molecules.
 
 Imports matplotlib but no other module of molslice, so that every layer can use it.
 """
@@ -8,29 +8,25 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context, ticker
+from matplotlib import colormaps, rc_context, ticker
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.transforms import Bbox
 
-__all__ = [
-    "DPI",
-    "OTHERS",
-    "Point",
-    "color_of",
-    "is_highlighted",
-    "literal",
-    "place_labels",
-    "set_log_scale",
-    "to_picture",
-]
+if TYPE_CHECKING:
+    from molslice.chem.layout import Depiction
 
 DPI = 150
+COLORS_OF_VALUES = "viridis"
+MARKERS = "os^Dv<>pPX*h"
+PARALLEL = 0.12  # half the distance of the lines of a double bond, the bond being 1.5 long
 CANVASES = {"png": FigureCanvasAgg, "svg": FigureCanvasSVG}
 
 # Colors of the four main attentions, distinguishable for color-blind readers; all others are gray.
@@ -66,21 +62,31 @@ class Point:
 
 
 def is_highlighted(entry: str) -> bool:
-    """Return whether an entry has a color of its own.
-
-    Args:
-        entry: Name of an attention, with options after colons.
-    """
+    """Return whether an entry `name:option=value` has a color of its own."""
     return entry.split(":")[0] in COLORS
 
 
 def color_of(entry: str) -> str:
-    """Return the color of an entry, gray for most attentions.
-
-    Args:
-        entry: Name of an attention, with options after colons.
-    """
+    """Return the color of an entry `name:option=value`, gray for most attentions."""
     return COLORS.get(entry.split(":")[0], OTHERS)
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Return color, marker and dashes of line `index`, from 0; they differ for more lines than colors."""
+    palette = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        "color": palette[index % 10],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": ("-", "--", ":", "-.")[index // 10 % 4],
+        "markersize": 4,
+        "linewidth": 1.2,
+    }
+
+
+def grid(count: int, most: int = 3) -> tuple[int, int]:
+    """Return the rows and columns of a figure with `count` panels and at most `most` columns."""
+    columns = min(most, count)
+    return -(-count // columns), columns
 
 
 def literal(text: str) -> str:
@@ -89,13 +95,7 @@ def literal(text: str) -> str:
 
 
 def set_log_scale(axes: Axes, axis: str, values: Sequence[float]) -> None:
-    """Make an axis logarithmic, with plain numbers at its ticks, if all values are positive.
-
-    Args:
-        axes: The axes to change.
-        axis: `x` or `y`.
-        values: The values to be drawn on the axis, in data coordinates.
-    """
+    """Make the axis `x` or `y` logarithmic, with plain numbers at its ticks, if all values are positive."""
     if not values or min(values) <= 0:
         return
     scaled = axes.xaxis if axis == "x" else axes.yaxis
@@ -218,16 +218,56 @@ def _write(
     note.set_in_layout(False)
 
 
-def to_picture(figure: Figure, suffix: str) -> bytes:
-    """Encode a figure as an image file; the same figure gives the same bytes.
+def draw_matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str) -> None:
+    """Draw a matrix [rows, columns] as an image with row i at height i, and its scale beside it.
 
-    Args:
-        figure: The figure.
-        suffix: `png` or `svg`.
-
-    Returns:
-        The content of the file.
+    Entries of a square matrix are square.
     """
+    aspect = "equal" if matrix.shape[0] == matrix.shape[1] else "auto"
+    shown = axes.imshow(matrix, cmap=COLORS_OF_VALUES, interpolation="nearest", aspect=aspect)
+    axes.set_title(title, fontsize="small")
+    axes.tick_params(labelsize="xx-small")
+    add_scale(figure, axes, shown)
+
+
+def draw_molecule(figure: Figure, axes: Axes, depiction: "Depiction", values: np.ndarray, title: str) -> None:
+    """Draw a structure of n atoms with a disk at each, colored by its value [n], and the scale beside it."""
+    positions = depiction.positions
+    for (begin, end), order in zip(depiction.bonds, depiction.orders, strict=True):
+        _draw_bond(axes, positions[begin], positions[end], float(order))
+    low, high = float(np.min(values)), float(np.max(values))
+    norm = Normalize(low, high if high > low else low + 1e-9)
+    across, up = positions.T
+    style = {"cmap": COLORS_OF_VALUES, "norm": norm, "s": 170, "zorder": 2, "edgecolors": "0.3"}
+    shown = axes.scatter(across, up, c=values, **style)
+    for x, y, label, value in zip(across, up, depiction.labels, values, strict=True):
+        ink = "white" if norm(float(value)) < 0.6 else "black"
+        axes.text(x, y, label, ha="center", va="center", fontsize="x-small", color=ink, zorder=3)
+    axes.set_aspect("equal")
+    axes.margins(0.15)
+    axes.axis("off")
+    axes.set_title(title, fontsize="small")
+    add_scale(figure, axes, shown)
+
+
+def _draw_bond(axes: Axes, begin: np.ndarray, end: np.ndarray, order: float) -> None:
+    along = end - begin
+    across = np.array([-along[1], along[0]]) / max(float(np.hypot(*along)), 1e-9) * PARALLEL
+    offsets = {1.0: (0.0,), 1.5: (-1.0, 1.0), 2.0: (-1.0, 1.0), 3.0: (-1.5, 0.0, 1.5)}[order]
+    for number, offset in enumerate(offsets):
+        style = "--" if order == 1.5 and number else "-"
+        line = np.stack([begin + offset * across, end + offset * across])
+        axes.plot(*line.T, style, color="0.35", linewidth=1.2, zorder=1)
+
+
+def add_scale(figure: Figure, axes: Axes, shown: Any) -> None:  # noqa: ANN401
+    """Draw the scale of an image or of points beside its axes."""
+    bar = figure.colorbar(shown, ax=axes, shrink=0.8, pad=0.02)
+    bar.ax.tick_params(labelsize="xx-small")
+
+
+def to_picture(figure: Figure, suffix: str) -> bytes:
+    """Encode a figure as the content of a `png` or `svg` file; the same figure gives the same bytes."""
     canvas = CANVASES[suffix](figure)
     stream = io.BytesIO()
     metadata = {"Date": None} if suffix == "svg" else {"Software": None}

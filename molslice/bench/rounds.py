@@ -17,8 +17,8 @@ from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.progress import Progress
+from molslice.files.text_tables import markdown_table
 from molslice.inference.json_text import to_json
-from molslice.training.comparison import markdown_table
 from molslice.types import MolsliceError
 
 __all__ = [

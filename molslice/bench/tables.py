@@ -8,7 +8,7 @@ from typing import Any
 from molslice.bench.published import LENGTHS, PUBLISHED, SETTING
 from molslice.bench.result import COMPARED, BenchResult, Cell
 from molslice.bench.rounds import GIGA, OUTCOMES, UNKNOWN, Spread
-from molslice.training.comparison import markdown_table
+from molslice.files.text_tables import markdown_table
 
 __all__ = ["to_csv", "to_markdown"]
 

@@ -12,7 +12,7 @@ from molslice.cli.arguments import HelpFormatter, add_run_options, count, file_p
 from molslice.cli.console import teller, text_table, write, write_json
 
 if TYPE_CHECKING:
-    from molslice.studies.options import Option
+    from molslice.studies.base import Option
 
 SUMMARY = "show what an attention does: a figure and its numbers"
 EXAMPLE = """\
@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the studies or run one."""
+    from molslice.config.conversion import convert_text
     from molslice.studies import STUDIES, run_study
+    from molslice.studies.base import study_options
 
     if args.study is None:
         if not args.list:
@@ -39,35 +41,31 @@ def run(args: argparse.Namespace) -> int:
         rows = [(name, STUDIES.find(name).summary) for name in STUDIES.names()]
         write(text_table(("study", "shows"), rows))
         return 0
-    known = _options(args.study)
-    parser = _parser(args.study, known)
-    words = parser.parse_args(args.words)
+    options = study_options(STUDIES.find(args.study))
+    words = _parser(args.study, options).parse_args(args.words)
     args.debug = args.debug or words.debug
-
+    texts = {name: getattr(words, name) for name in options}
     result = run_study(
         args.study,
         words.out,
         seed=words.seed,
         runs=words.runs,
-        options=_given(words, known),
+        options={
+            name: convert_text(text, options[name].type, name)
+            for name, text in texts.items()
+            if text is not None
+        },
         quiet=words.quiet,
         tell=teller(words),
     )
     if words.json:
         write_json(result.to_mapping())
     else:
-        write("\n".join(str(path) for path in (result.png, result.svg, result.csv, result.json)))
+        write("\n".join(str(result.files[kind]) for kind in ("png", "svg", "csv", "json")))
     return 0
 
 
-def _options(name: str) -> "dict[str, Option]":
-    from molslice.studies import STUDIES
-    from molslice.studies.options import constructor_options
-
-    return constructor_options(STUDIES.find(name))
-
-
-def _parser(name: str, known: "dict[str, Option]") -> argparse.ArgumentParser:
+def _parser(name: str, options: "dict[str, Option]") -> argparse.ArgumentParser:
     from molslice.studies import STUDIES
 
     study = STUDIES.find(name)
@@ -79,25 +77,15 @@ def _parser(name: str, known: "dict[str, Option]") -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=file_path, required=True, metavar="DIR", help="folder for the files")
     parser.add_argument("--seed", type=count, default=0, help="seed of everything random (default: 0)")
-    runs = "run folders or shipped models to study" if study.takes_runs else argparse.SUPPRESS
+    runs = "run folders or shipped models to study" if study.unused_with_runs else argparse.SUPPRESS
     parser.add_argument("--runs", nargs="+", default=(), metavar="RUN", help=runs)
-    for option in known.values():
-        shown = ",".join(map(str, option.default)) if isinstance(option.default, tuple) else option.default
+    metavars: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
+    for option in options.values():
+        several = isinstance(option.default, tuple)
+        shown = ",".join(map(str, option.default)) if several else option.default
         default = "" if "default" in option.help or shown in (None, "") else f" (default: {shown})"
-        parser.add_argument(flag(option.name), metavar=_metavar(option), help=f"{option.help}{default}")
+        metavar = metavars.get(option.type, "A,B,..." if several else "FILE")
+        parser.add_argument(flag(option.name), metavar=metavar, help=f"{option.help}{default}")
     add_run_options(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
-
-
-def _metavar(option: "Option") -> str:
-    names: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
-    return names.get(option.type, "A,B,..." if isinstance(option.default, tuple) else "FILE")
-
-
-def _given(words: argparse.Namespace, known: "dict[str, Option]") -> dict[str, Any]:
-    from molslice.config.conversion import convert_text
-
-    texts = {name: getattr(words, name) for name in known}
-    given = {name: text for name, text in texts.items() if text is not None}
-    return {name: convert_text(text, known[name].type, name) for name, text in given.items()}

@@ -1,39 +1,56 @@
-"""The interface of a study: what it measures, draws and writes."""
+"""The interface of a study: its options, what it measures and draws."""
 
-import contextlib
-import csv
-import io
-import platform
+import inspect
+import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
-from molslice.figures import to_picture
-from molslice.studies.options import constructor_options
+from molslice.files.text_tables import csv_text
 from molslice.types import MolsliceError
-from molslice.version import __version__
 
-__all__ = ["Findings", "Request", "Study", "StudyResult", "rows_to_csv"]
+__all__ = ["Findings", "Least", "Option", "Request", "Study", "study_options"]
 
-PACKAGES = ("numpy", "torch", "matplotlib", "rdkit", "lightning")
+
+class Least(int):
+    """The smallest value of an option, or of each number of a tuple."""
+
+
+class Option(NamedTuple):
+    """A field of a study written `name: Annotated[type, "help", Least(1)] = default`.
+
+    Attributes:
+        name: Name of the field.
+        type: Its type, without `Annotated`.
+        help: Its line of help.
+        least: Its smallest value; None without a limit.
+        default: Its default value.
+    """
+
+    name: str
+    type: Any
+    help: str
+    least: Least | None
+    default: Any
+
+
+def study_options(study: type) -> dict[str, Option]:
+    """Return the options of a study by name, in the order of its fields."""
+    hints = typing.get_type_hints(study.__init__, include_extras=True)
+    options = {}
+    for name, parameter in inspect.signature(study).parameters.items():
+        kind, text, *least = typing.get_args(hints[name])
+        options[name] = Option(name, kind, text, least[0] if least else None, parameter.default)
+    return options
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments that all studies share.
-
-    Attributes:
-        out: Folder of the files.
-        seed: Seed of everything random.
-        runs: Run folders or shipped models to study instead of models that the study trains.
-        quiet: Whether to hide the progress bars.
-        tell: Receives a line before each long part.
-    """
+    """The arguments that all studies share; see `molslice.studies.run_study`."""
 
     out: Path
     seed: int = 0
@@ -64,96 +81,43 @@ class Findings:
         """Return the distinct values of a column in their order."""
         return list(dict.fromkeys(row[column] for row in self.rows))
 
-
-@dataclass(frozen=True, slots=True)
-class StudyResult:
-    """The files of a finished study.
-
-    Attributes:
-        name: Name of the study.
-        csv: Path of the table.
-        png: Path of the figure as PNG.
-        svg: Path of the figure as SVG.
-        json: Path of the conditions of the measurements.
-        rows: Number of rows of the table.
-        notes: The notes of the findings.
-    """
-
-    name: str
-    csv: Path
-    png: Path
-    svg: Path
-    json: Path
-    rows: int
-    notes: Mapping[str, Any]
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the result as JSON types."""
-        files = {kind: str(getattr(self, kind)) for kind in ("csv", "png", "svg", "json")}
-        return {"study": self.name, "files": files, "rows": self.rows, "notes": dict(self.notes)}
+    def to_csv(self) -> str:
+        """Return the rows as a CSV table."""
+        names = list(self.rows[0]) if self.rows else []
+        return csv_text([names, *([row[name] for name in names] for row in self.rows)])
 
 
 class Study(ABC):
     """A question about attentions that a table and a figure answer.
 
-    The constructor of a subclass takes keyword-only options with defaults, checks them, and stores each one
-    as an attribute of the same name. The subclass implements `measure` and `draw`. The same options, seed and
-    versions give the same files. The docstring of the class is the description in `molslice study NAME
-    --help`.
+    A subclass is a frozen, keyword-only dataclass. Its fields are the options of the study, and its docstring
+    is the description in `molslice study NAME --help`. It implements `measure` and `draw`. The same options,
+    seed and versions give the same files.
 
     Attributes:
         summary: One line for `molslice study --list`.
-        takes_runs: Whether the study supports given runs.
-        unused_with_runs: Options of the networks that given runs replace.
+        unused_with_runs: Options of the networks that given runs replace; empty if the study takes no runs.
+
+    Raises:
+        MolsliceError: An option is below its smallest value.
     """
 
     summary: ClassVar[str]
-    takes_runs: ClassVar[bool] = False
     unused_with_runs: ClassVar[tuple[str, ...]] = ()
 
-    @property
-    def name(self) -> str:
-        """Name of the study: the stem of its file."""
-        return type(self).__module__.rsplit(".", 1)[-1]
+    def __post_init__(self) -> None:
+        for name, _, _, least, default in study_options(type(self)).values():
+            value = getattr(self, name)
+            several = isinstance(default, tuple)
+            if least is not None and min(value if several else [value], default=least - 1) < least:
+                raise MolsliceError(
+                    f"{name} is {value!r}, expected {'numbers of ' * several}at least {least}"
+                )
 
     def settings(self, request: Request) -> dict[str, Any]:
         """Return the values of the options that a request uses."""
         unused = self.unused_with_runs if request.runs else ()
-        return {name: getattr(self, name) for name in constructor_options(type(self)) if name not in unused}
-
-    def run(self, request: Request) -> StudyResult:
-        """Measure, draw and write NAME.csv, NAME.png, NAME.svg and NAME.json. Final: do not override it.
-
-        Raises:
-            MolsliceError: The request has runs but the study does not take any, the folder cannot be written,
-                or `measure` fails.
-        """
-        from molslice.files.atomic import made_folder, write_atomically
-        from molslice.inference.json_text import to_json
-
-        if request.runs and not self.takes_runs:
-            raise MolsliceError(f"study {self.name!r} does not use trained models, so it takes no runs")
-        out = request.out
-        with made_folder(out):
-            findings = self.measure(request)
-        figure = Figure(layout="constrained")
-        self.draw(findings, figure)
-        conditions = {
-            "study": self.name,
-            "summary": self.summary,
-            "seed": request.seed,
-            "runs": [str(run) for run in request.runs],
-            "options": self.settings(request),
-            "notes": findings.notes,
-            "rows": len(findings.rows),
-            "versions": _versions(),
-        }
-        files = {kind: out / f"{self.name}.{kind}" for kind in ("csv", "png", "svg", "json")}
-        write_atomically(files["csv"], rows_to_csv(findings.rows))
-        for kind in ("png", "svg"):
-            write_atomically(files[kind], to_picture(figure, kind))
-        write_atomically(files["json"], to_json(conditions))
-        return StudyResult(self.name, **files, rows=len(findings.rows), notes=findings.notes)
+        return {name: getattr(self, name) for name in study_options(type(self)) if name not in unused}
 
     @abstractmethod
     def measure(self, request: Request) -> Findings:
@@ -165,29 +129,4 @@ class Study(ABC):
 
     @abstractmethod
     def draw(self, findings: Findings, figure: Figure) -> None:
-        """Draw the findings.
-
-        Args:
-            findings: The result of `measure`.
-            figure: An empty figure.
-        """
-
-
-def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Convert rows with the same keys to a CSV table: eight digits of floats, empty cells for None."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        short = {name: f"{value:.8g}" for name, value in row.items() if isinstance(value, float)}
-        writer.writerow({**row, **short})
-    return text.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect the numbers of a study, by name."""
-    versions = {"python": platform.python_version(), "molslice": __version__}
-    for package in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+        """Draw the result of `measure` in an empty figure."""

@@ -1,6 +1,7 @@
 """Correlation between the attention maps that different models learn."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,15 +12,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from molslice.inference.maps import AttentionCall, AttentionMap, Kind, map_of, sampled_rows
-from molslice.studies.base import Findings, Request, Study
-from molslice.studies.models import TrainedModel, calls_of, draw_rows, find_models, load_data
-from molslice.studies.options import require
+from molslice.studies.base import Findings, Least, Request, Study
+from molslice.studies.models import FOUR, TrainedModel, calls_of, draw_rows, find_models, load_data
 from molslice.types import MolsliceError
 
 KINDS: tuple[Kind, ...] = ("exact", "influence")
 MEAN = "mean"  # in the place of a layer
 
 
+@dataclass(frozen=True, kw_only=True)
 class Correlation(Study):
     """Pearson correlation between the learned maps of attentions, row by row.
 
@@ -42,38 +43,18 @@ class Correlation(Study):
     """
 
     summary: ClassVar[str] = "correlation of learned attention maps, between attentions and between seeds"
-    takes_runs: ClassVar[bool] = True
     unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "seeds", "steps")
 
-    def __init__(
-        self,
-        *,
-        models: Annotated[tuple[str, ...], "attentions to train, or shipped models"] = (
-            "softmax",
-            "slice_sort",
-            "flow",
-            "singular",
-        ),
-        seeds: Annotated[int, "training runs of each attention"] = 2,
-        steps: Annotated[int, "training steps of each"] = 400,
-        molecules: Annotated[int, "molecules, or rows of the runs' data"] = 8,
-        data: Annotated[str, "folder of the molecules"] = "data/gap_xtb",
-    ) -> None:
-        for name, value in {"seeds": seeds, "steps": steps, "molecules": molecules}.items():
-            require(value >= 1, name, value, "at least 1")
-        self.models, self.seeds, self.steps = models, seeds, steps
-        self.molecules, self.data = molecules, data
+    models: Annotated[tuple[str, ...], "attentions to train, or shipped models"] = FOUR
+    seeds: Annotated[int, "training runs of each attention", Least(1)] = 2
+    steps: Annotated[int, "training steps of each", Least(1)] = 400
+    molecules: Annotated[int, "molecules, or rows of the runs' data", Least(1)] = 8
+    data: Annotated[str, "folder of the molecules"] = "data/gap_xtb"
 
     def measure(self, request: Request) -> Findings:
-        """Measure one row for each kind of map and unordered pair of layers, and of means over layers.
-
-        Raises:
-            MolsliceError: Data or a model cannot be loaded, or the models have different tokens.
-        """
+        """Measure one row for each kind of map and unordered pair of layers, and of means over layers."""
         dataset = load_data(request, self.data)
-        models, left_out = find_models(
-            self.models, request, data=self.data, steps=self.steps, seeds=self.seeds
-        )
+        models, left_out = find_models(self.models, request, self.data, self.steps, self.seeds)
         batch = dataset.collate(draw_rows(dataset, self.molecules, request.seed))
         rows: list[dict[str, Any]] = []
         agreement: dict[str, Any] = {}
@@ -102,25 +83,17 @@ class Correlation(Study):
             shown = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
             _label(axes, [model for model, _ in layers])
             axes.set_title(f"{kind} maps")
-            figure.colorbar(
-                shown, ax=axes, shrink=0.7, label="correlation by row, mean over rows and molecules"
-            )
+            label = "correlation by row, mean over rows and molecules"
+            figure.colorbar(shown, ax=axes, shrink=0.7, label=label)
 
 
 class LayerMap(NamedTuple):
-    """The map of a layer, or the mean over the layers of a model.
-
-    Attributes:
-        model: The model.
-        layer: Number of the layer, from 1, or `mean`.
-        kind: The kind of the map; influence if an attention has no exact one.
-        matrices: The map of each molecule [rows, tokens], the maximum over heads.
-    """
+    """The map of a layer, or the mean over the layers of a model."""
 
     model: TrainedModel
-    layer: int | str
-    kind: Kind
-    matrices: list[Tensor]
+    layer: int | str  # from 1, or `mean`
+    kind: Kind  # influence if an attention has no exact one
+    matrices: list[Tensor]  # of each molecule [rows, tokens], the maximum over heads
 
 
 def _layers(model: TrainedModel, calls: Sequence[AttentionCall], kind: Kind) -> list[LayerMap]:
@@ -130,9 +103,7 @@ def _layers(model: TrainedModel, calls: Sequence[AttentionCall], kind: Kind) -> 
         attention_map = map_of(call, number - 1, kind, sampled_rows(call.tokens.shape[1]))
         layers.append(LayerMap(model, number, attention_map.kind, _matrices(attention_map)))
     kinds: set[Kind] = {layer.kind for layer in layers}
-    means = [
-        torch.stack(molecule).mean(0) for molecule in zip(*(layer.matrices for layer in layers), strict=True)
-    ]
+    means = [torch.stack(maps).mean(0) for maps in zip(*(layer.matrices for layer in layers), strict=True)]
     return [*layers, LayerMap(model, MEAN, "influence" if "influence" in kinds else "exact", means)]
 
 
@@ -155,13 +126,8 @@ def _correlations(layers: Sequence[LayerMap]) -> np.ndarray:
                     f"{first.model.label} has {one.shape[1]} tokens of a row, {layer.model.label} has "
                     f"{other.shape[1]}; only maps between the same tokens can be compared"
                 )
-    return np.stack(
-        [
-            _row_correlations(torch.stack(molecule)).numpy()
-            for molecule in zip(*(layer.matrices for layer in layers), strict=True)
-        ],
-        -1,
-    )
+    molecules = zip(*(layer.matrices for layer in layers), strict=True)
+    return np.stack([_row_correlations(torch.stack(maps)).numpy() for maps in molecules], -1)
 
 
 def _row_correlations(maps: Float[Tensor, "L K N"]) -> Float[Tensor, "L L"]:
@@ -178,20 +144,12 @@ def _rows(kind: Kind, layers: list[LayerMap], values: np.ndarray) -> list[dict[s
     for i, one in enumerate(layers):
         for j, other in enumerate(layers[i:], start=i):
             known = values[i, j][np.isfinite(values[i, j])]
-            rows.append(
-                {
-                    "maps": kind,
-                    "model_a": one.model.label,
-                    "layer_a": one.layer,
-                    "map_a": one.kind,
-                    "model_b": other.model.label,
-                    "layer_b": other.layer,
-                    "map_b": other.kind,
-                    "mean": float(known.mean()) if len(known) else None,
-                    "sd": float(known.std()) if len(known) else None,
-                    "rows": len(known),
-                }
-            )
+            row: dict[str, Any] = {"maps": kind}
+            for side, layer in (("a", one), ("b", other)):
+                row[f"model_{side}"], row[f"layer_{side}"] = layer.model.label, layer.layer
+                row[f"map_{side}"] = layer.kind
+            row["mean"], row["sd"] = (float(known.mean()), float(known.std())) if len(known) else (None, None)
+            rows.append({**row, "rows": len(known)})
     return rows
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -17,6 +18,7 @@ from molslice.data.base import Dataset
 from molslice.data.images.base import ImageDataset
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
+from molslice.figures import add_scale, draw_matrix, draw_molecule
 from molslice.inference.maps import (
     AttentionCall,
     AttentionMap,
@@ -26,12 +28,23 @@ from molslice.inference.maps import (
     sampled_rows,
 )
 from molslice.model.graphormer import Graphormer
-from molslice.studies.base import Findings, Request, Study
-from molslice.studies.figures import add_scale, draw_matrix, draw_molecule
-from molslice.studies.models import TrainedModel, calls_of, draw_rows, find_models, load_other_data
-from molslice.studies.networks import read_choice, seeded_encoder
-from molslice.studies.options import require
-from molslice.studies.patches import draw_image, embed_patches, open_image, whole_image
+from molslice.studies.base import Findings, Least, Request, Study
+from molslice.studies.models import (
+    TrainedModel,
+    calls_of,
+    draw_rows,
+    find_models,
+    given_models,
+    load_other_data,
+)
+from molslice.studies.untrained import (
+    draw_image,
+    embed_patches,
+    open_image,
+    read_choice,
+    seeded_encoder,
+    whole_image,
+)
 from molslice.types import MolsliceError
 
 PATCH, IMAGE_SIZE = 4, 32
@@ -42,6 +55,7 @@ DIM, HEADS, LAYERS = 64, 8, 4  # the untrained encoder of the image; the sizes o
 CAFFEINE = "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Maps(Study):
     """The map of one layer of each attention, the input of its output map, and two quantities of each token.
 
@@ -63,43 +77,32 @@ class Maps(Study):
     """
 
     summary: ClassVar[str] = "attention maps and their parts, on a molecule and on an image"
-    takes_runs: ClassVar[bool] = True
     unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "steps", "data")
 
-    def __init__(
-        self,
-        *,
-        models: Annotated[tuple[str, ...], "shipped models, and attentions to train"] = (
-            "gap-xtb",
-            "slice_sort",
-            "flow",
-            "singular",
-        ),
-        smiles: Annotated[str, "the molecule (default: caffeine)"] = CAFFEINE,
-        layer: Annotated[int, "layer, counted from 1"] = 2,
-        steps: Annotated[int, "training steps of each attention"] = 400,
-        image: Annotated[Path | None, "image file (default: synthetic)"] = None,
-        data: Annotated[str, "folder of the molecules to train on"] = "data/gap_xtb",
-    ) -> None:
-        require(layer >= 1, "layer", layer, "at least 1")
-        require(steps >= 1, "steps", steps, "at least 1")
-        self.models, self.smiles, self.layer = models, smiles, layer
-        self.steps, self.image, self.data = steps, image, data
+    models: Annotated[tuple[str, ...], "shipped models, and attentions to train"] = (
+        "gap-xtb",
+        "slice_sort",
+        "flow",
+        "singular",
+    )
+    smiles: Annotated[str, "the molecule (default: caffeine)"] = CAFFEINE
+    layer: Annotated[int, "layer, counted from 1", Least(1)] = 2
+    steps: Annotated[int, "training steps of each attention", Least(1)] = 400
+    image: Annotated[Path | None, "image file (default: synthetic)"] = None
+    data: Annotated[str, "folder of the molecules to train on"] = "data/gap_xtb"
 
     def measure(self, request: Request) -> Findings:
-        """Measure one row for each entry of a matrix and for each token of a quantity.
-
-        Raises:
-            MolsliceError: Data or a model cannot be loaded, a model is not one of molecules, or it has no
-                such layer.
-        """
+        """Measure one row for each entry of a matrix and for each token of a quantity."""
         dataset = load_other_data(request)
         if dataset is not None:
             return self._measure_row(dataset, request)
         molecule = molecule_arrays(self.smiles)
         batch = collate(MoleculeStore.in_memory([molecule]), [0])
-        picture = self._image(request.seed)
-        models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
+        if self.image is None:
+            picture = draw_image(IMAGE_SIZE, request.seed)
+        else:
+            picture = whole_image(open_image(self.image), IMAGE_SIZE)
+        models, left_out = find_models(self.models, request, self.data, self.steps)
         rows: list[dict[str, Any]] = []
         untrained: dict[str, str] = {}
         for trained in models:
@@ -128,7 +131,7 @@ class Maps(Study):
         batch, picture = dataset.collate(chosen), _patched(dataset, int(chosen[0]))
         kind = "sequence" if picture is None else "image"
         source = f"row {int(chosen[0])} of the data{', its first text' if dataset.spec.paired else ''}"
-        models, _ = find_models((), request, data=self.data, steps=1)
+        models = given_models(request.runs)
         rows: list[dict[str, Any]] = []
         sampled: dict[str, str] = {}
         for trained in models:
@@ -149,11 +152,6 @@ class Maps(Study):
         call = calls[self.layer - 1]
         sampled = sampled_rows(call.tokens.shape[1])
         return map_of(call, self.layer - 1, rows=sampled), mixed_tokens(call)
-
-    def _image(self, seed: int) -> np.ndarray:
-        if self.image is None:
-            return draw_image(IMAGE_SIZE, seed)
-        return whole_image(open_image(self.image), IMAGE_SIZE)
 
     def _calls_on(self, picture: np.ndarray, model: TrainedModel, seed: int) -> list[Any]:
         tokens = embed_patches([picture], PATCH, DIM, seed)
@@ -194,17 +192,12 @@ def _rows(
         place = {"token_i": i, "token_j": j, "channel": channel}
         return {**source, "quantity": quantity, **place, "value": value}
 
-    rows = [
-        row("map", value, i, j, None)
-        for i, line in zip(tokens, matrix.tolist(), strict=True)
-        for j, value in enumerate(line)
-    ]
+    rows = []
+    for i, line in zip(tokens, matrix.tolist(), strict=True):
+        rows += [row("map", value, i, j, None) for j, value in enumerate(line)]
     if mixed is not None:
-        rows += [
-            row(MIXED, value, i, None, channel)
-            for i, line in zip(tokens, mixed[0, tokens].tolist(), strict=True)
-            for channel, value in enumerate(line)
-        ]
+        for i, line in zip(tokens, mixed[0, tokens].tolist(), strict=True):
+            rows += [row(MIXED, value, i, None, channel) for channel, value in enumerate(line)]
     for quantity, values in _parts(attention_map, matrix).items():
         rows += [row(quantity, value, None, j, None) for j, value in enumerate(values.tolist())]
     return rows
@@ -234,15 +227,19 @@ def _draw_input(figure: Figure, panels: Any, findings: Findings, label: str, kin
         draw_matrix(figure, panels[1], mixed, f"{MIXED}, tokens by channels")
     else:
         panels[1].axis("off")
-    for axes, quantity in zip(panels[2:], _quantities(rows), strict=True):
+    quantities = dict.fromkeys(row["quantity"] for row in rows if row["quantity"] not in ("map", MIXED))
+    for axes, quantity in zip(panels[2:], quantities, strict=True):
         values = np.array([row["value"] for row in rows if row["quantity"] == quantity])
         if kind == "molecule":
             depiction: Depiction = findings.extra["depiction"]
             draw_molecule(figure, axes, depiction, values[1:], quantity)
         elif kind == "image":
             _draw_patches(figure, axes, findings.extra["picture"], values, quantity)
-        else:
-            _draw_along(axes, values, quantity)
+        else:  # in the order of the tokens
+            axes.plot(np.arange(len(values)), values, linewidth=0.9)
+            axes.set_title(quantity, fontsize="small")
+            axes.set_xlabel("token", fontsize="x-small")
+            axes.tick_params(labelsize="xx-small")
 
 
 def _matrix(rows: list[dict[str, Any]], quantity: str, column: str) -> np.ndarray:
@@ -252,24 +249,12 @@ def _matrix(rows: list[dict[str, Any]], quantity: str, column: str) -> np.ndarra
     return np.array([row["value"] for row in entries]).reshape(-1, width)
 
 
-def _quantities(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["quantity"] for row in rows if row["quantity"] not in ("map", MIXED)))
-
-
 def _patched(dataset: Dataset, row: int) -> np.ndarray | None:
     """Return the image of a row if it is square and its tokens are patches, else None."""
     if not (isinstance(dataset, ImageDataset) and dataset.cutting.tokens == "patches"):
         return None
     picture = dataset.images[row]
     return picture if picture.shape[0] == picture.shape[1] else None
-
-
-def _draw_along(axes: Axes, values: np.ndarray, title: str) -> None:
-    """Draw the values of tokens in their order."""
-    axes.plot(np.arange(len(values)), values, linewidth=0.9)
-    axes.set_title(title, fontsize="small")
-    axes.set_xlabel("token", fontsize="x-small")
-    axes.tick_params(labelsize="xx-small")
 
 
 def _draw_patches(figure: Figure, axes: Axes, picture: np.ndarray, values: np.ndarray, title: str) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,7 @@ from molslice.studies.base import Request
 from molslice.training.run import train
 from molslice.types import Batch, MolsliceError
 
-__all__ = [
-    "TrainedModel",
-    "calls_of",
-    "draw_rows",
-    "find_models",
-    "load_data",
-    "load_molecules",
-    "load_other_data",
-    "rows_of",
-]
-
+FOUR = ("softmax", "slice_sort", "flow", "singular")
 # Sizes and rates of configs/molecule/gap_xtb.yaml; ema_decay suits a training of a few hundred steps.
 SHORT_RUN: dict[str, Any] = {
     "model": {
@@ -58,14 +48,12 @@ class TrainedModel:
         label: Its name in a figure.
         model: The module.
         attention: The entry of its attention, the same for several seeds.
-        seed: The seed of its training.
         about: Its description for the JSON file.
     """
 
     label: str
     model: nn.Module
     attention: str
-    seed: int
     about: dict[str, Any]
 
 
@@ -81,11 +69,7 @@ def load_molecules(data: str) -> MoleculeDataset:
 
 
 def load_data(request: Request, molecules: str) -> Dataset:
-    """Load the data of the runs in a request, or molecules.
-
-    Args:
-        request: The request, with or without runs.
-        molecules: Folder of the molecules to load if there are no runs, or if their models take molecules.
+    """Load the data of the runs in a request; without runs or if their models take molecules, `molecules`.
 
     Raises:
         MolsliceError: The runs were trained on different data, or the data cannot be loaded.
@@ -95,10 +79,7 @@ def load_data(request: Request, molecules: str) -> Dataset:
 
 
 def load_other_data(request: Request) -> Dataset | None:
-    """Load the data of the runs in a request.
-
-    Returns:
-        The data; None if there are no runs, or if their models take molecules.
+    """Load the data of the runs in a request; None without runs or if their models take molecules.
 
     Raises:
         MolsliceError: The runs were trained on different data, or the data cannot be loaded.
@@ -135,19 +116,7 @@ def rows_of(dataset: Dataset) -> np.ndarray:
 
 
 def draw_rows(dataset: Dataset, count: int, seed: int) -> np.ndarray:
-    """Draw rows of `rows_of` without replacement; all rows if there are fewer than `count`.
-
-    Args:
-        dataset: The data.
-        count: Number of rows to draw.
-        seed: Seed of the draw.
-
-    Returns:
-        Indices of rows, ascending, int64 [rows].
-
-    Raises:
-        MolsliceError: No row has a label.
-    """
+    """Draw at most `count` rows of `rows_of` without replacement; ascending, int64 [rows]."""
     rows = rows_of(dataset)
     if len(rows) <= count:
         return rows
@@ -155,16 +124,14 @@ def draw_rows(dataset: Dataset, count: int, seed: int) -> np.ndarray:
 
 
 def find_models(
-    entries: Sequence[str], request: Request, *, data: str, steps: int, seeds: int = 1
+    entries: Sequence[str], request: Request, data: str, steps: int, seeds: int = 1
 ) -> tuple[list[TrainedModel], dict[str, str]]:
-    """Find or train the models to study.
+    """Return the models of the runs in a request, or else load or train the models of some entries.
 
-    If the request has runs, these are the models. Otherwise each entry is the name of a shipped model, or an
-    attention (`name:option=value`) that is trained on `data`. Trained runs are kept in `<out>/runs` and used
-    again.
+    Trained runs are kept in `<out>/runs` and used again.
 
     Args:
-        entries: Shipped models and attentions.
+        entries: Names of shipped models, and attentions (`name:option=value`) to train.
         request: The output folder, the seed and the runs.
         data: Folder of the molecules to train on.
         steps: Number of training steps.
@@ -177,7 +144,7 @@ def find_models(
         MolsliceError: There is no model to study, a run cannot be read, or a model has no attention.
     """
     if request.runs:
-        return _given(request.runs), {}
+        return given_models(request.runs), {}
     models: list[TrainedModel] = []
     left_out: dict[str, str] = {}
     for entry in entries:
@@ -198,32 +165,36 @@ def find_models(
     return models, left_out
 
 
-def _given(runs: Sequence[Path | str]) -> list[TrainedModel]:
+def given_models(runs: Sequence[Path | str]) -> list[TrainedModel]:
+    """Load runs; those with the same label are numbered.
+
+    Raises:
+        MolsliceError: A run cannot be read, or its model has no attention.
+    """
     labels = labels_of([load_network(run).config for run in runs])
-    seeded = []
-    for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
-        model = _load(run, label)
-        same = labels.count(label) > 1
-        number = labels[: index + 1].count(label)
-        seeded.append(replace(model, label=f"{label} ({number})") if same else model)
-    return seeded
+    numbered = [
+        f"{label} ({labels[: index + 1].count(label)})" if labels.count(label) > 1 else label
+        for index, label in enumerate(labels)
+    ]
+    return [_load(run, label) for run, label in zip(runs, numbered, strict=True)]
 
 
 def _load(run: Path | str, label: str) -> TrainedModel:
     predictor = load_network(run)
     model: nn.Module = predictor.model
+    config = predictor.config
     if not any(isinstance(module, Attention) for module in model.modules()):
-        raise MolsliceError(f"{run} holds a model without attention: {predictor.config.model.name!r}")
-    config, summary = predictor.config, predictor.summary or {}
+        raise MolsliceError(f"{run} holds a model without attention: {config.model.name!r}")
+    attention, summary = attention_label(config), predictor.summary or {}
     description = {
         "label": label,
         "from": str(run),
-        "attention": attention_label(config),
+        "attention": attention,
         "steps": summary.get("steps", config.training.max_steps),
         "seed": config.seed,
         "valid": (summary.get("valid") or {}).get(summary.get("metric")),
     }
-    return TrainedModel(label, model, attention_label(config), config.seed, description)
+    return TrainedModel(label, model, attention, description)
 
 
 def _short_run(entry: str, data: str, steps: int, seed: int) -> RunConfig:

@@ -1,6 +1,7 @@
 """The effect of the number of tokens on softmax and on sorting."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -10,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from molslice.studies.base import Findings, Request, Study
-from molslice.studies.options import require
+from molslice.studies.base import Findings, Least, Request, Study
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 METHODS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -20,6 +20,7 @@ METHODS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
 class Oversmoothing(Study):
     """Softmax with standard normal scores over 10 to a million tokens, compared with sorting.
 
@@ -44,22 +45,11 @@ class Oversmoothing(Study):
 
     summary: ClassVar[str] = "softmax over many tokens compared with sorting: smoothing and exactness"
 
-    def __init__(
-        self,
-        *,
-        tokens: Annotated[tuple[int, ...], "numbers of tokens"] = (10, 100, 1000, 10_000, 100_000, 1_000_000),
-        queries: Annotated[int, "queries, computed one at a time"] = 8,
-        channels: Annotated[int, "channels of a head"] = 8,
-        repeats: Annotated[int, "draws for each number of tokens"] = 3,
-        permutations: Annotated[int, "permutations of each draw's scores"] = 10,
-    ) -> None:
-        require(bool(tokens) and min(tokens) >= 2, "tokens", tokens, "numbers of at least 2")
-        require(queries >= 2, "queries", queries, "at least 2")
-        require(channels >= 1, "channels", channels, "at least 1")
-        require(repeats >= 1, "repeats", repeats, "at least 1")
-        require(permutations >= 1, "permutations", permutations, "at least 1")
-        self.tokens, self.queries, self.channels = tokens, queries, channels
-        self.repeats, self.permutations = repeats, permutations
+    tokens: Annotated[tuple[int, ...], "numbers of tokens", Least(2)] = tuple(10**k for k in range(1, 7))
+    queries: Annotated[int, "queries, computed one at a time", Least(2)] = 8
+    channels: Annotated[int, "channels of a head", Least(1)] = 8
+    repeats: Annotated[int, "draws for each number of tokens", Least(1)] = 3
+    permutations: Annotated[int, "permutations of each draw's scores", Least(1)] = 10
 
     def measure(self, request: Request) -> Findings:
         """Measure one row for each number of tokens, method, dtype and quantity."""
@@ -70,18 +60,10 @@ class Oversmoothing(Study):
             for repeat in range(self.repeats):
                 for key, value in self._draw_once(count, repeat, request.seed):
                     draws.setdefault(key, []).append(value)
-            for (method, dtype, quantity), values in draws.items():
-                rows.append(
-                    {
-                        "tokens": count,
-                        "method": method,
-                        "dtype": dtype,
-                        "quantity": quantity,
-                        "mean": float(np.mean(values)),
-                        "sd": float(np.std(values)),
-                        "values": len(values),
-                    }
-                )
+            for key, values in draws.items():
+                source = dict(zip(("method", "dtype", "quantity"), key, strict=True))
+                spread = {"mean": float(np.mean(values)), "sd": float(np.std(values)), "values": len(values)}
+                rows.append({"tokens": count, **source, **spread})
         return Findings(rows)
 
     def _draw_once(self, count: int, repeat: int, seed: int) -> list[tuple[tuple[str, str, str], float]]:
@@ -97,10 +79,8 @@ class Oversmoothing(Study):
         measured = []
         for dtype, kind in DTYPES.items():
             key_, value_ = key.to(kind), value.to(kind)
-            measured += [
-                (("softmax", dtype, name), x)
-                for name, x in self._softmax(query.to(kind), key_, value_, orders[0])
-            ]
+            spread = self._softmax(query.to(kind), key_, value_, orders[0])
+            measured += [(("softmax", dtype, name), x) for name, x in spread]
             scores = key_ @ query[0].to(kind) / self.channels**0.5
             for method in METHODS:
                 measured += [((method, dtype, name), x) for name, x in _exactness(method, scores, orders)]
@@ -110,11 +90,7 @@ class Oversmoothing(Study):
         return measured
 
     def _softmax(
-        self,
-        query: Float[Tensor, "Q C"],
-        key: Float[Tensor, "N C"],
-        value: Float[Tensor, "N C"],
-        permutation: Tensor,
+        self, query: Float[Tensor, "Q C"], key: Tensor, value: Float[Tensor, "N C"], permutation: Tensor
     ) -> list[tuple[str, float]]:
         """Compute the N x N matrix row by row; the whole matrix would take terabytes."""
         deviations, largest, outputs = [], [], []
@@ -138,9 +114,8 @@ class Oversmoothing(Study):
         tokens = np.array(self.tokens, dtype=np.float64)
         _plot(left, findings, "softmax", "float64", "weight_sd", "softmax", marker="o")
         _plot(left, findings, "softmax", "float64", "largest_weight", "softmax, largest weight", marker="^")
-        left.plot(
-            tokens, np.sqrt(np.e - 1) / tokens, "k--", linewidth=1, label=r"$\sqrt{\mathrm{e} - 1}\,/\,N$"
-        )
+        limit = r"$\sqrt{\mathrm{e} - 1}\,/\,N$"
+        left.plot(tokens, np.sqrt(np.e - 1) / tokens, "k--", linewidth=1, label=limit)
         left.set(yscale="log", ylabel="standard deviation of the weights", title="weights")
         _plot(middle, findings, "softmax", "float64", "output_sd", "softmax, over queries", marker="o")
         _plot(middle, findings, "sort", "float64", "output_sd", "sort, over tokens", marker="s")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,18 +12,24 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from molslice.attention import ATTENTIONS, Attention
+from molslice.figures import line_style
 from molslice.model import AttentionChoice
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import Encoder
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.paths import bond_path_levels
-from molslice.studies.base import Findings, Request, Study
-from molslice.studies.figures import line_style
-from molslice.studies.models import draw_rows, find_models, load_data
-from molslice.studies.networks import read_choice, registered_entries, seeded_encoder
-from molslice.studies.options import require
-from molslice.studies.patches import crop_image, draw_image, embed_patches, open_image
-from molslice.types import Batch, MoleculeBatch
+from molslice.studies.base import Findings, Least, Request, Study
+from molslice.studies.models import draw_rows, given_models, load_data
+from molslice.studies.untrained import (
+    crop_image,
+    draw_image,
+    embed_patches,
+    open_image,
+    read_choice,
+    registered_entries,
+    seeded_encoder,
+)
+from molslice.types import Batch, MoleculeBatch, MolsliceError
 
 FLOOR = 1e-9  # a change of zero is drawn here on the logarithmic axis
 SHOWN = {"all": "all tokens", "first": "token 0"}
@@ -31,21 +37,15 @@ PATCH = 4
 IMAGE_SIZE = 32
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """The input of an encoder.
-
-    Attributes:
-        tokens: Tokens [B, N, D].
-        token_mask: True at real tokens [B, N].
-        pair_bias: S + E [B, H, N, N]; None without a pair bias.
-    """
+class _Input(NamedTuple):
+    """The input of an encoder: tokens, the mask of real tokens, and S + E, None without a pair bias."""
 
     tokens: Float[Tensor, "B N D"]
     token_mask: Bool[Tensor, "B N"]
     pair_bias: Float[Tensor, "B H N N"] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Permutation(Study):
     """The change of each layer's output when all tokens but the first are shuffled.
 
@@ -67,33 +67,21 @@ class Permutation(Study):
     """
 
     summary: ClassVar[str] = "change of a whole network's output under a permutation of its tokens, by depth"
-    takes_runs: ClassVar[bool] = True
-    unused_with_runs: ClassVar[tuple[str, ...]] = (
-        "attentions",
-        "depth",
-        "dim",
-        "heads",
-        "images",
-        "image",
-    )
+    unused_with_runs: ClassVar[tuple[str, ...]] = ("attentions", "depth", "dim", "heads", "images", "image")
 
-    def __init__(
-        self,
-        *,
-        attentions: Annotated[tuple[str, ...], "entries as in compare (default: all registered)"] = (),
-        depth: Annotated[int, "layers"] = 8,
-        dim: Annotated[int, "width"] = 64,
-        heads: Annotated[int, "heads"] = 4,
-        molecules: Annotated[int, "molecules, or rows of a run's data"] = 32,
-        images: Annotated[int, "images"] = 16,
-        image: Annotated[Path | None, "image file to cut pieces from (default: synthetic)"] = None,
-        data: Annotated[str, "folder of the molecules"] = "data/gap_xtb",
-    ) -> None:
-        for name, value in {"depth": depth, "molecules": molecules, "images": images}.items():
-            require(value >= 1, name, value, "at least 1")
-        require(heads >= 1 and dim >= heads and dim % heads == 0, "dim", dim, f"a multiple of heads={heads}")
-        self.attentions, self.depth, self.dim, self.heads = attentions, depth, dim, heads
-        self.molecules, self.images, self.image, self.data = molecules, images, image, data
+    attentions: Annotated[tuple[str, ...], "entries as in compare (default: all registered)"] = ()
+    depth: Annotated[int, "layers", Least(1)] = 8
+    dim: Annotated[int, "width", Least(1)] = 64
+    heads: Annotated[int, "heads", Least(1)] = 4
+    molecules: Annotated[int, "molecules, or rows of a run's data", Least(1)] = 32
+    images: Annotated[int, "images", Least(1)] = 16
+    image: Annotated[Path | None, "image file to cut pieces from (default: synthetic)"] = None
+    data: Annotated[str, "folder of the molecules"] = "data/gap_xtb"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % self.heads:
+            raise MolsliceError(f"dim is {self.dim}, expected a multiple of heads={self.heads}")
 
     def measure(self, request: Request) -> Findings:
         """Measure one row for each kind of input, attention and depth."""
@@ -134,7 +122,7 @@ class Permutation(Study):
         return [_row(kind, entry, symmetry, depth, change) for depth, change in enumerate(changes, 1)]
 
     def _measure_runs(self, batch: Batch, row_name: str, request: Request) -> Findings:
-        models, _ = find_models((), request, data=self.data, steps=1)
+        models = given_models(request.runs)
         rows: list[dict[str, Any]] = []
         for trained in models:
             request.tell(trained.label)
@@ -151,11 +139,8 @@ class Permutation(Study):
             torch.manual_seed(seed)
             embed, bias = AtomEmbedding(self.dim), GraphBias(self.heads)
         levels = bond_path_levels(batch.bond_index, *batch.atom_mask.shape)
-        return _Input(
-            embed(batch.atoms, levels.degree),
-            nn.functional.pad(batch.atom_mask, (1, 0), value=True),
-            bias(levels, batch.bond_features),
-        )
+        mask = nn.functional.pad(batch.atom_mask, (1, 0), value=True)
+        return _Input(embed(batch.atoms, levels.degree), mask, bias(levels, batch.bond_features))
 
     def _patches(self, request: Request) -> _Input:
         seeds = range(request.seed * 1000, request.seed * 1000 + self.images)
@@ -165,7 +150,7 @@ class Permutation(Study):
             source = open_image(self.image)
             images = [crop_image(source, IMAGE_SIZE, seed) for seed in seeds]
         tokens = embed_patches(images, PATCH, self.dim, request.seed)
-        return _Input(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool), None)
+        return _Input(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
 
     def draw(self, findings: Findings, figure: Figure) -> None:
         """Draw all tokens above and token 0 below, a column for each input and a line for each attention."""
@@ -185,29 +170,17 @@ class Permutation(Study):
             axes.set_xlabel("layers")
         legends = [axes.get_legend_handles_labels() for axes in panels[0]]
         handles = {label: handle for both in legends for handle, label in zip(*both, strict=True)}
-        figure.legend(
-            handles.values(),
-            handles,
-            loc="outside right upper",
-            fontsize="x-small",
-            frameon=False,
-            title=f"mean, sd over sequences;\na change of 0 is drawn at {FLOOR:g}",
-            title_fontsize="x-small",
-        )
+        title = f"mean, sd over sequences;\na change of 0 is drawn at {FLOOR:g}"
+        style = {"fontsize": "x-small", "title_fontsize": "x-small", "frameon": False}
+        figure.legend(handles.values(), handles, loc="outside right upper", title=title, **style)
 
 
 def _draw_line(axes: Axes, rows: list[dict[str, Any]], quantity: str, name: str, index: int) -> None:
     means, spread = (np.array([row[f"{quantity}_{k}"] for row in rows]) for k in ("mean", "sd"))
     means = means.clip(min=FLOOR)
-    axes.errorbar(
-        [row["depth"] for row in rows],
-        means,
-        yerr=(np.minimum(spread, 0.9 * means), spread),
-        label=name,
-        capsize=2,
-        elinewidth=0.6,
-        **line_style(index),
-    )
+    bars = np.minimum(spread, 0.9 * means), spread
+    style = {"label": name, "capsize": 2, "elinewidth": 0.6, **line_style(index)}
+    axes.errorbar([row["depth"] for row in rows], means, yerr=bars, **style)
 
 
 def _row(
@@ -296,6 +269,5 @@ def _recorded_input(encoder: Encoder, model: nn.Module, batch: Batch) -> _Input:
         handle.remove()
     given = recorded[0]
     if given.token_mask is None:
-        every = torch.ones(given.tokens.shape[:2], dtype=torch.bool)
-        return _Input(given.tokens, every, given.pair_bias)
+        return given._replace(token_mask=torch.ones(given.tokens.shape[:2], dtype=torch.bool))
     return given

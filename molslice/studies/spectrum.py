@@ -1,5 +1,6 @@
 """Effective number of directions in the output of an attention, layer by layer."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -10,16 +11,16 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.figures import grid, line_style
 from molslice.inference.maps import mixed_tokens
-from molslice.studies.base import Findings, Request, Study
-from molslice.studies.figures import line_style
-from molslice.studies.models import calls_of, find_models, load_data, rows_of
-from molslice.studies.options import require
+from molslice.studies.base import Findings, Least, Request, Study
+from molslice.studies.models import FOUR, calls_of, find_models, load_data, rows_of
 from molslice.types import MolsliceError
 
 PLACES = ("input", "mixed", "output")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Spectrum(Study):
     """Singular values of the input and the output of each attention of a trained model, and before W_O.
 
@@ -39,41 +40,18 @@ class Spectrum(Study):
     """
 
     summary: ClassVar[str] = "singular values of attention outputs and before W_O, layer by layer"
-    takes_runs: ClassVar[bool] = True
     unused_with_runs: ClassVar[tuple[str, ...]] = ("models", "steps")
 
-    def __init__(
-        self,
-        *,
-        models: Annotated[tuple[str, ...], "shipped models, and attentions to train"] = (
-            "gap-xtb",
-            "softmax",
-            "slice_sort",
-            "flow",
-            "singular",
-        ),
-        steps: Annotated[int, "training steps of each"] = 400,
-        molecules: Annotated[int, "molecules, or rows of the runs' data"] = 64,
-        atoms: Annotated[int, "atoms or tokens of each (0: the most frequent number)"] = 0,
-        data: Annotated[str, "folder of the molecules"] = "data/gap_xtb",
-    ) -> None:
-        require(steps >= 1, "steps", steps, "at least 1")
-        require(molecules >= 1, "molecules", molecules, "at least 1")
-        require(atoms >= 0, "atoms", atoms, "0 or more")
-        self.models, self.steps, self.molecules = models, steps, molecules
-        self.atoms, self.data = atoms, data
+    models: Annotated[tuple[str, ...], "shipped models, and attentions to train"] = ("gap-xtb", *FOUR)
+    steps: Annotated[int, "training steps of each", Least(1)] = 400
+    molecules: Annotated[int, "molecules, or rows of the runs' data", Least(1)] = 64
+    atoms: Annotated[int, "atoms or tokens of each (0: the most frequent number)", Least(0)] = 0
+    data: Annotated[str, "folder of the molecules"] = "data/gap_xtb"
 
     def measure(self, request: Request) -> Findings:
-        """Measure a row for each model, layer, side of the attention, and singular value.
-
-        Another row for each model, layer and side holds the effective rank.
-
-        Raises:
-            MolsliceError: Data or a model cannot be loaded, or no row has the requested number of atoms or
-                tokens.
-        """
+        """Measure a row for each model, layer, side of the attention, and singular value or rank."""
         dataset = load_data(request, self.data)
-        models, left_out = find_models(self.models, request, data=self.data, steps=self.steps)
+        models, left_out = find_models(self.models, request, self.data, self.steps)
         rows = rows_of(dataset)
         sizes, extra = dataset.num_tokens[rows], isinstance(dataset, MoleculeDataset)  # the graph token
         length = self.atoms + extra if self.atoms else int(np.bincount(sizes).argmax())
@@ -96,10 +74,9 @@ class Spectrum(Study):
     def draw(self, findings: Findings, figure: Figure) -> None:
         """Draw a panel for each model with a line for each layer, and the effective ranks of all models."""
         labels = findings.values_of("model")
-        columns = min(3, len(labels) + 1)
-        height = -(-(len(labels) + 1) // columns)
-        figure.set_size_inches(4.2 * columns, 3.4 * height)
-        panels = list(figure.subplots(height, columns, squeeze=False).flat)
+        rows, columns = grid(len(labels) + 1)
+        figure.set_size_inches(4.2 * columns, 3.4 * rows)
+        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, label in zip(panels, labels, strict=False):
             layers = sorted({row["layer"] for row in findings.select(model=label)})
             for layer in layers:
@@ -138,17 +115,11 @@ def _rows(source: dict[str, Any], tokens: Float[Tensor, "B N D"]) -> list[dict[s
     quantities: list[tuple[str, int | None, Tensor]] = [
         ("singular_value", k + 1, column) for k, column in enumerate(relative.T)
     ]
-    return [
-        {
-            **source,
-            "quantity": quantity,
-            "index": index,
-            "mean": float(values.mean()),
-            "sd": float(values.std(correction=0)),
-            "rows": len(values),
-        }
-        for quantity, index, values in [*quantities, ("effective_rank", None, rank)]
-    ]
+    rows = []
+    for quantity, index, numbers in [*quantities, ("effective_rank", None, rank)]:
+        spread = {"mean": float(numbers.mean()), "sd": float(numbers.std(correction=0))}
+        rows.append({**source, "quantity": quantity, "index": index, **spread, "rows": len(numbers)})
+    return rows
 
 
 def _line(findings: Findings, label: str, layer: int, place: str) -> tuple[list[int], list[float]]:

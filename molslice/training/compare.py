@@ -159,18 +159,16 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
 
 
 def _write(comparison: Comparison, folder: Path, curves: bool) -> None:
-    from molslice.training.figure import draw_comparison  # matplotlib takes long to import
+    from molslice.training import figure  # matplotlib takes long to import
 
     comparison.write(folder)
     for suffix in ("png", "svg"):
-        write_atomically(folder / f"compare.{suffix}", draw_comparison(comparison, suffix))
+        write_atomically(folder / f"compare.{suffix}", figure.draw_comparison(comparison, suffix))
     if curves:
-        from molslice.training.curves import curves_table, draw_curves, read_curves
-
-        columns = read_curves(comparison)
-        write_atomically(folder / "curves.csv", curves_table(columns))
+        columns = figure.read_curves(comparison)
+        write_atomically(folder / "curves.csv", figure.curves_table(columns))
         for suffix in ("png", "svg"):
-            write_atomically(folder / f"curves.{suffix}", draw_curves(columns, suffix))
+            write_atomically(folder / f"curves.{suffix}", figure.draw_curves(columns, suffix))
 
 
 def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = False) -> Comparison:

@@ -1,7 +1,5 @@
 """The result of a comparison: one line for each entry, as CSV, Markdown and JSON."""
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from molslice.files.atomic import write_atomically
+from molslice.files.text_tables import csv_text, markdown_table
 from molslice.inference.json_text import to_json
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.types import MolsliceError
@@ -226,8 +225,6 @@ class Comparison:
 
     def _to_csv(self) -> str:
         first = self.results[0]
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
         targets = [
             (split, target, f"{split}_{first.metric}_{target}" + (f"_{unit}" if unit else ""))
             for target, unit in first.units.items()
@@ -242,17 +239,15 @@ class Comparison:
             "steps",
             "rows_per_second",
         ]
-        writer.writerow(["attention", *same, *columns])
+        rows: list[list[object]] = [["attention", *same, *columns]]
         for line in self.lines():
             values = [
                 getattr(line, f"{split}{kind}").get(target)
                 for split, target, _ in targets
                 for kind in ("", "_sd", "_runs")
             ]
-            numbers = [*(getattr(line, name) for name in same), *values]
-            cells = (f"{number:.8g}" if isinstance(number, float) else number for number in numbers)
-            writer.writerow([line.label, *cells])
-        return stream.getvalue()
+            rows.append([line.label, *(getattr(line, name) for name in same), *values])
+        return csv_text(rows)
 
 
 def _run_mapping(result: Result) -> dict[str, Any]:
@@ -314,18 +309,3 @@ def _defined(errors: Mapping[str, float | None]) -> dict[str, float | None]:
     return {
         name: None if value is None or not math.isfinite(value) else value for name, value in errors.items()
     }
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a Markdown table; the first column is left-aligned, the others are right-aligned."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        first, *rest = (
-            text.ljust(width) if i == 0 else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return f"| {' | '.join([first, *rest])} |"
-
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join([line(header), line(rule), *(line(row) for row in rows)]) + "\n"

@@ -1,14 +1,22 @@
-"""The plot of a comparison: parameters against error, one mark for each entry, spread over runs as bars."""
+"""The plots of a comparison: parameters against error, and the training curves of its runs."""
 
 import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from molslice.figures import DPI, Point, color_of, literal, place_labels, set_log_scale, to_picture
+from molslice.figures import DPI, Point, color_of, grid, literal, place_labels, set_log_scale, to_picture
+from molslice.files.text_tables import csv_text
+from molslice.folders.run import METRICS
 from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.training.comparison import Comparison, Line
+from molslice.training.records import read_metrics
+
+Columns = Mapping[str, Sequence[float]]  # of `metrics.csv`
 
 MOST_PANELS = 6
 PANEL = (6.4, 4.4)  # inches
@@ -17,23 +25,22 @@ MARKERS = "osD^vPX*<>hp"
 MARK_SIZE = 7.0  # points
 FONT = 7.5  # points
 CROWD = 10  # with more entries, marks have numbers and a legend has the names
+CURVE_PANEL = (6.4, 4.2)  # inches
+NOT_DRAWN = ("step", "epoch", "seconds", "learning_rate", "rows_per_second")
+WIDE = 30.0  # ratio of the values of a curve from which their axis is logarithmic
 
 
 def draw_comparison(comparison: Comparison, suffix: str) -> bytes:
-    """Draw a comparison; the same comparison gives the same bytes.
+    """Draw one mark for each entry, with the spread over runs as a bar, as the content of a picture file.
 
     There is one panel for each target, at most six. The error is measured on the test split, or on the
     validation split if the data have no test labels.
-
-    Returns:
-        The content of the picture file.
     """
     first, lines = comparison.results[0], comparison.lines()
     is_tested = all(any(value is not None for value in line.test.values()) for line in lines)
     split = "test" if is_tested else "valid"
     targets = list(first.units)[:MOST_PANELS]
-    columns = min(3, len(targets))
-    rows = -(-len(targets) // columns)
+    rows, columns = grid(len(targets))
     numbered = len(lines) > CROWD
     names = [f"{number} {line.label}" for number, line in enumerate(lines, start=1)] if numbered else []
     legend_columns, legend_inches = _legend_layout(names, PANEL[0] * columns)
@@ -118,3 +125,62 @@ def _label_panel(axes: Axes, lines: list[Line], target: str, split: str, numbere
             color = color_of(line.label)
             points.append(Point(line.parameters, mean, label, color, MARK_SIZE / 2, spread))
     place_labels(axes, points, FONT)
+
+
+def read_curves(comparison: Comparison) -> dict[str, Columns]:
+    """Read `metrics.csv` of each run, by the name of the run, such as `softmax, seed 0`.
+
+    Raises:
+        MolsliceError: A file cannot be read.
+    """
+    return {
+        f"{result.label}, {result.repetition}": read_metrics(Path(result.run) / METRICS)
+        for result in comparison.results
+    }
+
+
+def curves_table(curves: Mapping[str, Columns]) -> str:
+    """Return a line of CSV for each run and validation: its name, then the columns of `metrics.csv`.
+
+    A number that a run did not measure is an empty cell.
+    """
+    names = list(dict.fromkeys(name for columns in curves.values() for name in columns))
+    rows: list[list[object]] = [["run", *names]]
+    for run, columns in curves.items():
+        for index in range(len(columns["step"])):
+            values = [columns[name][index] if name in columns else math.nan for name in names]
+            rows.append([run, *(None if math.isnan(value) else value for value in values)])
+    return csv_text(rows)
+
+
+def draw_curves(curves: Mapping[str, Columns], suffix: str) -> bytes:
+    """Draw the training loss and the validation metrics against the step; at most six panels.
+
+    The axis of positive values that differ by a factor of more than 30 is logarithmic.
+    """
+    names = dict.fromkeys(name for columns in curves.values() for name in columns if name not in NOT_DRAWN)
+    panels = list(names)[:MOST_PANELS]
+    down, across = grid(len(panels))
+    size = (CURVE_PANEL[0] * across, CURVE_PANEL[1] * down)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    colors = _colors(len(curves))
+    for index, name in enumerate(panels):
+        axes = figure.add_subplot(down, across, index + 1)
+        for (run, columns), color in zip(curves.items(), colors, strict=True):
+            if name in columns:
+                axes.plot(columns["step"], columns[name], color=color, linewidth=1.2, label=literal(run))
+        axes.set(xlabel="step", ylabel=literal(name.replace("_", " ")))
+        axes.grid(alpha=0.25, linewidth=0.5)
+        values = [v for columns in curves.values() for v in columns.get(name, ()) if math.isfinite(v)]
+        if values and min(values) > 0 and max(values) > WIDE * min(values):
+            set_log_scale(axes, "y", values)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=across, fontsize="small", frameon=False)
+    return to_picture(figure, suffix)
+
+
+def _colors(count: int) -> list[tuple[float, ...]]:
+    """Return one color for each run."""
+    if count <= 10:
+        return [colormaps["tab10"](index) for index in range(count)]
+    return [colormaps["turbo"](index / (count - 1)) for index in range(count)]

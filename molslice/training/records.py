@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import io
 import logging
 import os
 import platform
@@ -13,6 +12,7 @@ from typing import Any
 
 from molslice.files.atomic import UnwritableError, write_atomically
 from molslice.files.progress import Progress
+from molslice.files.text_tables import csv_text
 from molslice.folders.run import METRICS, TENSORBOARD
 from molslice.tasks.base import Measure
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
@@ -57,7 +57,8 @@ class Records:
     def __init__(self, folder: Path, measures: Sequence[Measure], step: int) -> None:
         self.path, self.measures = folder / METRICS, measures
         self.columns = [*BEFORE, *(measure.column for measure in measures), "rows_per_second"]
-        write_atomically(self.path, self._text(self._rows_until(step)))
+        kept = [[row[name] for name in self.columns] for row in self._rows_until(step)]
+        write_atomically(self.path, csv_text([self.columns, *kept]))
         self._events = _Events(folder / TENSORBOARD, step + 1) if _has_tensorboard() else None
 
     def _rows_until(self, step: int) -> list[dict[str, str]]:
@@ -77,14 +78,6 @@ class Records:
                 f"cannot read {self.path}: {reason}; remove it to continue without its rows"
             ) from error
 
-    def _text(self, rows: list[dict[str, Any]], header: bool = True) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n", extrasaction="ignore")
-        if header:
-            writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
-
     def add(self, row: dict[str, float], metrics: dict[str, float]) -> None:
         """Append a row.
 
@@ -96,10 +89,9 @@ class Records:
             UnwritableError: A file cannot be written.
         """
         values = {**row, **{measure.column: metrics[measure.name] for measure in self.measures}}
-        short = {name: f"{v:.8g}" if isinstance(v, float) else v for name, v in values.items()}
         try:
             with self.path.open("a", newline="", encoding="utf-8") as file:
-                file.write(self._text([short], header=False))
+                file.write(csv_text([[values[name] for name in self.columns]]))
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(self.path)) from error
         if self._events is not None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from molslice.studies import STUDIES, run_study
-from molslice.studies.base import Request, rows_to_csv
+from molslice.studies.base import Request
 from tests.data.molecules.builders import gap_folder
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -32,7 +32,7 @@ def measure(tmp_path):
     def find(name, seed=0, runs=(), tell=lambda line: None, **options):
         request = Request(tmp_path, seed, tuple(runs), True, tell)
         findings = STUDIES.build(name, options=options).measure(request)
-        return list(csv.DictReader(io.StringIO(rows_to_csv(findings.rows)))), findings.notes
+        return list(csv.DictReader(io.StringIO(findings.to_csv()))), findings.notes
 
     return find
 
@@ -43,11 +43,11 @@ def study(tmp_path):
 
     def carry_out(name, out=tmp_path, **arguments):
         result = run_study(name, out, quiet=True, **arguments)
-        with result.csv.open(newline="") as file:
+        with result.files["csv"].open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == result.rows
-        assert result.png.read_bytes().startswith(b"\x89PNG")
-        assert b"<svg" in result.svg.read_bytes()
-        return result, rows, json.loads(result.json.read_text())
+        assert result.files["png"].read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in result.files["svg"].read_bytes()
+        return result, rows, json.loads(result.files["json"].read_text())
 
     return carry_out

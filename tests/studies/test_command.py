@@ -60,7 +60,7 @@ def test_help_of_a_study_lists_its_options(molslice, name):
     assert code == 0
     for option in STUDIES.options(name):
         assert f"--{option}" in out
-    assert ("--runs" in out) == STUDIES.find(name).takes_runs
+    assert ("--runs" in out) == bool(STUDIES.find(name).unused_with_runs)
 
 
 @pytest.mark.parametrize("words", ["study", "study oversmoothing", "study oversmoothing --out x --frob 1"])

@@ -11,8 +11,7 @@ import torch
 from molslice.config.conversion import convert_text
 from molslice.inference.load import load_model
 from molslice.studies import STUDIES, models, run_study
-from molslice.studies.base import Request
-from molslice.studies.options import constructor_options
+from molslice.studies.base import Request, study_options
 from molslice.types import MolsliceError
 
 SMALL = {"tokens": (4, 8), "queries": 2, "channels": 2, "repeats": 1, "permutations": 1}
@@ -25,7 +24,7 @@ def test_the_studies_of_the_package():
 @pytest.mark.parametrize("name", STUDIES.names())
 def test_options_have_defaults_and_help_and_are_kept(name):
     study = STUDIES.build(name)
-    options = constructor_options(STUDIES.find(name))
+    options = study_options(STUDIES.find(name))
     assert set(options) == set(STUDIES.options(name))
     for option in options.values():
         assert option.default is not inspect.Parameter.empty
@@ -34,16 +33,14 @@ def test_options_have_defaults_and_help_and_are_kept(name):
     request = Request(Path())
     assert study.settings(request) == {option.name: option.default for option in options.values()}
     assert set(study.unused_with_runs) <= set(options)
-    assert study.takes_runs == bool(study.unused_with_runs)
     used = study.settings(replace(request, runs=("run",)))
     assert set(used) == set(options) - set(study.unused_with_runs)
     assert 20 < len(study.summary) < 100
-    assert study.name == name
 
 
 def test_values_are_read_from_text():
-    options = constructor_options(STUDIES.find("permutation"))
-    tokens = constructor_options(STUDIES.find("oversmoothing"))["tokens"]
+    options = study_options(STUDIES.find("permutation"))
+    tokens = study_options(STUDIES.find("oversmoothing"))["tokens"]
     for option, text, value in (
         (options["attentions"], "softmax, slice_sort:order=half", ("softmax", "slice_sort:order=half")),
         (options["depth"], "3", 3),
@@ -65,7 +62,7 @@ def test_the_same_request_gives_the_same_files(tmp_path):
     first = run_study("oversmoothing", tmp_path / "a", options=SMALL)
     again = run_study("oversmoothing", tmp_path / "b", options=SMALL)
     for kind in ("csv", "png", "svg", "json"):
-        one, two = (getattr(result, kind).read_bytes() for result in (first, again))
+        one, two = (result.files[kind].read_bytes() for result in (first, again))
         assert one == two, kind
 
 
@@ -108,7 +105,7 @@ def test_options_that_runs_replace_are_refused(tmp_path, runs):
 def test_maps_of_given_runs_need_no_data(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run_study("maps", tmp_path, runs=[runs["softmax"]], options={"layer": 1}, quiet=True)
-    options = json.loads(result.json.read_text())["options"]
+    options = json.loads(result.files["json"].read_text())["options"]
     assert options["layer"] == 1
     assert not {"models", "steps", "data"} & set(options)
 

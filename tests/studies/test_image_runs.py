@@ -11,7 +11,7 @@ from molslice.config import config_from_mapping
 from molslice.inference import maps
 from molslice.inference.maps import map_of, record_calls, sampled_rows
 from molslice.studies import run_study
-from molslice.studies.networks import read_choice, seeded_encoder
+from molslice.studies.untrained import read_choice, seeded_encoder
 from molslice.training.run import train
 from tests.data.images.pictures import pixels, write_idx
 
@@ -44,23 +44,23 @@ def train_run(tmp_path_factory):
 def test_maps_are_drawn_on_an_image_of_the_data(readout, tokens, train_run, tmp_path):
     run = train_run(readout, readout=readout)
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-    with found.csv.open(newline="") as file:
+    with found.files["csv"].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["input"] for row in rows} == {"image"}
     shares = np.array([float(row["value"]) for row in rows if row["quantity"] == "map"])
     assert shares.shape == (tokens**2,)
     assert np.allclose(shares.reshape(tokens, tokens).sum(1), 1, atol=1e-5)
-    assert found.png.stat().st_size > 1000
+    assert found.files["png"].stat().st_size > 1000
 
 
 def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
     run = train_run("pixels", {"tokens": "pixels", "patch": 1})
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-    with found.csv.open(newline="") as file:
+    with found.files["csv"].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["input"] for row in rows} == {"sequence"}
     assert sum(row["quantity"] == "map" for row in rows) == 65**2
-    assert found.png.stat().st_size > 1000
+    assert found.files["png"].stat().st_size > 1000
 
 
 def test_long_sequences_and_images_have_maps_of_some_rows(train_run, tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_long_sequences_and_images_have_maps_of_some_rows(train_run, tmp_path, m
         data = {"tokens": "pixels", "patch": 1} if name == "pixels" else {}
         run = train_run(f"long_{name}", data, readout="mean")
         findings = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-        with findings.csv.open(newline="") as file:
+        with findings.files["csv"].open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert list(findings.notes["rows_of_map"].values()) == [f"4 of {tokens}, evenly spaced"]
         chosen = [row for row in rows if row["quantity"] == "map"]

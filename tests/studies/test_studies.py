@@ -12,7 +12,7 @@ from molslice.inference.maps import attention_maps, mixed_tokens, record_calls
 from molslice.studies import maps
 from molslice.studies.base import Request
 from molslice.studies.models import find_models, load_molecules, rows_of
-from molslice.studies.networks import read_choice, registered_entries, seeded_encoder
+from molslice.studies.untrained import read_choice, registered_entries, seeded_encoder
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import memory_store
 
@@ -156,8 +156,8 @@ def test_short_trainings_are_kept_and_found_again(measure, data):
 
 def test_seeds_of_one_attention_are_models_of_their_own(data, tmp_path):
     request = Request(tmp_path, seed=3, quiet=True)
-    models, left_out = find_models(("softmax",), request, data=data, steps=1, seeds=2)
-    assert [(m.label, m.attention, m.seed) for m in models] == [
+    models, left_out = find_models(("softmax",), request, data, steps=1, seeds=2)
+    assert [(m.label, m.attention, m.about["seed"]) for m in models] == [
         ("softmax (3)", "softmax", 3),
         ("softmax (4)", "softmax", 4),
     ]

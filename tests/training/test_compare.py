@@ -14,11 +14,9 @@ from molslice.files.lock import lock_folder
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
 from molslice.training import compare, figure
-from molslice.training import curves as curves_module
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
-from molslice.training.curves import curves_table, draw_curves, read_curves
-from molslice.training.figure import draw_comparison
+from molslice.training.figure import curves_table, draw_comparison, draw_curves, read_curves
 from molslice.types import DataSpec, MolsliceError
 
 FILES = {"table.csv", "table.md", "comparison.json", "compare.png", "compare.svg"}
@@ -390,9 +388,7 @@ def test_the_curves_of_all_runs_are_in_one_figure_and_table(comparison, tmp_path
 
 def test_an_axis_of_curves_is_logarithmic_only_where_needed(monkeypatch):
     scaled = []
-    monkeypatch.setattr(
-        curves_module, "set_log_scale", lambda axes, axis, values: scaled.append(axes.get_ylabel())
-    )
+    monkeypatch.setattr(figure, "set_log_scale", lambda axes, axis, values: scaled.append(axes.get_ylabel()))
     columns = {
         "step": [1.0, 2.0],
         "train_loss": [100.0, 1.0],

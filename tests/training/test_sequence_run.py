@@ -203,19 +203,19 @@ def undrawn(monkeypatch):
 def test_studies_look_at_its_own_data(name, run, tmp_path, undrawn):
     found = run_study(name, tmp_path, runs=(run,), options={"molecules": 4}, quiet=True)
     assert found.rows > 0
-    assert found.csv.is_file()
+    assert found.files["csv"].is_file()
     if name == "permutation":
-        assert found.csv.read_text().splitlines()[1].startswith("strings,")
+        assert found.files["csv"].read_text().splitlines()[1].startswith("strings,")
 
 
 def test_maps_are_drawn_of_a_row(run, tmp_path):
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)
-    rows = [line.split(",") for line in found.csv.read_text().splitlines()]
+    rows = [line.split(",") for line in found.files["csv"].read_text().splitlines()]
     column = rows[0].index("token_j")
     count = 1 + max(int(row[column]) for row in rows[1:] if row[column])
     # the map, the input of the output map of width 16, and two quantities of each token
     assert found.rows == count**2 + count * 16 + 2 * count
-    assert found.png.stat().st_size > 1000
+    assert found.files["png"].stat().st_size > 1000
 
 
 def test_studies_of_data_without_a_test_split_take_the_next(tmp_path, undrawn):

@@ -1,4 +1,4 @@
-"""Images as tokens: a class token and patches in an untrained embedding."""
+"""Untrained encoders of an attention, and images as their tokens."""
 
 from pathlib import Path
 
@@ -7,21 +7,65 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from molslice.attention import ATTENTIONS
+from molslice.config.entries import split_entries
+from molslice.model import AttentionChoice
+from molslice.model.encoder import Encoder, initialize_linear
 from molslice.types import MolsliceError
 
-__all__ = ["crop_image", "draw_image", "embed_patches", "open_image", "whole_image"]
+# Variants of registered attentions that respond differently to the order of tokens.
+VARIANTS = ("slice_sort:placement=aligned",)
+
+
+def registered_entries() -> tuple[str, ...]:
+    """Return all registered attentions with their default options, and the variants, sorted."""
+    return tuple(sorted((*ATTENTIONS.names(), *VARIANTS)))
+
+
+def read_choice(text: str) -> AttentionChoice:
+    """Parse an entry `name:option=value:option=value`, the format of `molslice compare`.
+
+    Raises:
+        MolsliceError: The name is unknown, or an option has another form.
+    """
+    (entry,) = split_entries(text)
+    ATTENTIONS.find(entry.name)
+    options = dict(entry.options)
+    return AttentionChoice(entry.name, options.pop("pair_bias", None), options)
+
+
+def seeded_encoder(
+    choice: AttentionChoice,
+    seed: int,
+    *,
+    dim: int,
+    num_layers: int,
+    num_heads: int,
+    uses_pair_bias: bool,
+    max_tokens: int,
+) -> Encoder:
+    """Build an untrained encoder in evaluation mode, with Glorot initialization, from a seed.
+
+    Raises:
+        MolsliceError: An option is unknown, or the attention does not support the sizes.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = Encoder(
+            choice,
+            dim=dim,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            ffn_dim=dim,
+            uses_pair_bias=uses_pair_bias,
+            max_tokens=max_tokens,
+        )
+        initialize_linear(encoder)
+    return encoder.eval()
 
 
 def draw_image(size: int, seed: int) -> np.ndarray:
-    """Draw a disk and a bar on a color gradient.
-
-    Args:
-        size: Height and width in pixels.
-        seed: Seed of shapes and colors.
-
-    Returns:
-        The image, float64 [size, size, 3], from 0 to 1.
-    """
+    """Draw a disk and a bar on a color gradient, float64 [size, size, 3] from 0 to 1."""
     generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:size, 0:size] / (size - 1)
     angle = generator.uniform(0, 2 * np.pi)
@@ -37,10 +81,7 @@ def draw_image(size: int, seed: int) -> np.ndarray:
 
 
 def open_image(path: Path) -> np.ndarray:
-    """Read an image file.
-
-    Returns:
-        The image, float64 [height, width, 3], from 0 to 1.
+    """Read an image file as float64 [height, width, 3] from 0 to 1.
 
     Raises:
         MolsliceError: The file cannot be read or is not an image.
@@ -55,21 +96,12 @@ def open_image(path: Path) -> np.ndarray:
 
 
 def whole_image(image: np.ndarray, size: int) -> np.ndarray:
-    """Crop the largest central square and average it down.
-
-    Args:
-        image: The image [height, width, 3].
-        size: Side of the result in pixels.
-
-    Returns:
-        The image [size, size, 3], float64.
+    """Crop the largest central square and average it down to [size, size, 3], float64.
 
     Raises:
         MolsliceError: The image is smaller than `size`.
     """
-    side = min(image.shape[:2])
-    if side < size:
-        raise MolsliceError(f"the image is {image.shape[1]} x {image.shape[0]}, smaller than {size} x {size}")
+    side = _checked_side(image, size)
     top, left = ((length - side) // 2 for length in image.shape[:2])
     square = torch.from_numpy(image[top : top + side, left : left + side]).permute(2, 0, 1)[None]
     pixels = torch.nn.functional.adaptive_avg_pool2d(square, size)
@@ -77,25 +109,23 @@ def whole_image(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def crop_image(image: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Crop a square at a random position.
-
-    Args:
-        image: The image [height, width, 3].
-        size: Side of the square in pixels.
-        seed: Seed of the position.
-
-    Returns:
-        The square [size, size, 3], a view of the image.
+    """Crop a square [size, size, 3] at a random position; returns a view.
 
     Raises:
         MolsliceError: The image is smaller than `size`.
     """
+    _checked_side(image, size)
     height, width = image.shape[:2]
-    if min(height, width) < size:
-        raise MolsliceError(f"the image is {width} x {height}, smaller than {size} x {size}")
     generator = np.random.default_rng(seed)
     top, left = generator.integers(height - size + 1), generator.integers(width - size + 1)
     return image[top : top + size, left : left + size]
+
+
+def _checked_side(image: np.ndarray, size: int) -> int:
+    side = min(image.shape[:2])
+    if side < size:
+        raise MolsliceError(f"the image is {image.shape[1]} x {image.shape[0]}, smaller than {size} x {size}")
+    return side
 
 
 def embed_patches(images: list[np.ndarray], patch: int, dim: int, seed: int) -> Float[Tensor, "B N D"]:
