@@ -105,14 +105,15 @@ class Registry(Generic[Member]):
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """Return the options of a member: the keyword-only parameters of its constructor.
 
-        A constructor with `**options` also has the options of the base class, to which it gives them.
+        A constructor with `**options` also has the options of the base class, to which it gives them. Those
+        without a default are first.
         """
         options: dict[str, inspect.Parameter] = {}
         for constructor in _constructors(self.find(name)):
             parameters = inspect.signature(constructor).parameters
             keywords = {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-            options = {**keywords, **options}
-        return options
+            options.update({k: p for k, p in keywords.items() if k not in options})
+        return dict(sorted(options.items(), key=lambda item: item[1].default is not item[1].empty))
 
     def hints(self, name: str) -> dict[str, Any]:
         """Return the types of the options of a member; empty if its annotations cannot be resolved."""

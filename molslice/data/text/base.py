@@ -34,7 +34,6 @@ class TextDataset(SequenceDataset):
     A text without tokens keeps its row, with the reason in `errors`.
 
     Args:
-        root: Folder of the data.
         tokens: `words`, `bytes` or `subwords`; see `Tokenizing`.
         vocabulary_size: Rows of the embedding table; by default 16,000 for words and subwords, 257 for bytes.
         max_tokens: Maximum number of tokens per text; longer texts are truncated.
@@ -61,7 +60,6 @@ class TextDataset(SequenceDataset):
     def __init__(
         self,
         *,
-        root: str | os.PathLike[str],
         tokens: str = DEFAULT_TOKENS,
         vocabulary_size: int | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
@@ -74,26 +72,14 @@ class TextDataset(SequenceDataset):
         fold_over: str = "all",
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.source = str(root)
         how = Tokenizing(tokens, vocabulary_size, max_tokens, lower)
         division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
-        texts = self._take(self.read(Path(root)), division, test_fraction)
+        texts = self._take(self.read(), division, test_fraction)
         self._tokenize(texts, how, cache_dir)
 
     @abstractmethod
-    def read(self, root: Path) -> Documents:
-        """Read the rows from the files in a folder."""
-
-    @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
-        """Derive the spec without the fingerprint, if the classes are fixed."""
-        return describe_classes(len(cls.class_names), options) if cls.class_names else None
-
-    @classmethod
-    def missing(cls, root: Path, looked_for: str) -> MolsliceError:
-        """Create the error for a folder without some names, which are joined with `nor`."""
-        what = f"{root} has neither {looked_for}" if root.is_dir() else f"no such folder: {root}"
-        return MolsliceError(f"{what}. {cls.advice()}")
+    def read(self) -> Documents:
+        """Read the rows from the files."""
 
     def _take(self, documents: Documents, division: Division, test_fraction: float | None) -> list[str]:
         """Set labels, names and splits. Return the texts, empty for unreadable rows."""
@@ -150,7 +136,31 @@ class TextDataset(SequenceDataset):
         self._spec = DataSpec(outputs, "ids", size, max_tokens=max_tokens, vocabulary=vocabulary)
 
 
-class SplitTexts(TextDataset):
+class FolderTexts(TextDataset):
+    """Texts with one class each in a folder.
+
+    Args:
+        root: Folder of the data.
+    """
+
+    def __init__(self, *, root: str | os.PathLike[str], **options: Any) -> None:  # noqa: ANN401
+        self.root, self.source = Path(root), str(root)
+        super().__init__(**options)
+
+    @classmethod
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+        """Derive the spec without the fingerprint, if the classes are fixed."""
+        return describe_classes(len(cls.class_names), options) if cls.class_names else None
+
+    def missing(self, looked_for: str) -> MolsliceError:
+        """Create the error for a folder without some names, which are joined with `nor`."""
+        what = (
+            f"{self.root} has neither {looked_for}" if self.root.is_dir() else f"no such folder: {self.root}"
+        )
+        return MolsliceError(f"{what}. {self.advice()}")
+
+
+class SplitTexts(FolderTexts):
     """Texts with fixed classes in a folder with files for train and test. The options are `TextDataset`'s.
 
     Attributes:
@@ -173,13 +183,13 @@ class SplitTexts(TextDataset):
     def fetch(cls, root: Path) -> None:
         """Download both splits into a folder, which exists."""
 
-    def read(self, root: Path) -> Documents:
+    def read(self) -> Documents:
         """Read both splits."""
         parts = {}
         for split in TRAIN_TEST:
-            paths = self.find(root, split)
+            paths = self.find(self.root, split)
             if not paths:
-                raise self.missing(root, self.expected.format(split=split))
+                raise self.missing(self.expected.format(split=split))
             parts[split] = self.read_split(paths)
         return Documents.of_classes(parts, self.target, self.class_names)
 

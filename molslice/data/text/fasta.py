@@ -2,9 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from molslice.data.text.documents import Documents, Labeled
 from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS
 from molslice.files.lines import read_lines
 from molslice.registry import near_names
-from molslice.types import DataSpec, MolsliceError
+from molslice.types import MolsliceError
 
 LEVELS = ("class", "fold", "superfamily", "family")  # the parts of a sccs such as a.1.1.2
 SCCS = re.compile(r"[a-z]\.\d+\.\d+\.\d+")
@@ -69,16 +67,11 @@ class Fasta(TextDataset):
         given = {"train": path, "test": test_path}
         self.files = {split: Path(file) for split, file in given.items() if file is not None}
         division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
-        sequences = self._take(self.read(Path(path)), division, test_fraction)
+        sequences = self._take(self.read(), division, test_fraction)
         rows = [self._residues(row, text)[:max_tokens] for row, text in enumerate(sequences)]
         self._fill(Sequences.pack(rows, np.uint8), VOCABULARY, max_tokens, VOCABULARY_NAME, "residues")
 
-    @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:  # noqa: ARG003
-        """Return None, because the classes depend on the file."""
-        return None
-
-    def read(self, root: Path) -> Documents:  # noqa: ARG002 - the files are attributes
+    def read(self) -> Documents:
         """Read all files, one after the other."""
         depth = LEVELS.index(self.level) + 1
         parts = {split: _read_fasta(path, depth) for split, path in self.files.items()}

@@ -1,19 +1,18 @@
 """Diagnoses of discharge notes: MIMIC-III (Johnson et al. 2016) in tables of notes and ICD-9 codes."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from molslice.data.text.base import describe_classes
-from molslice.data.text.text_table import TextTable
-from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS, DEFAULT_TOKENS
+from molslice.data.splits import NAMES
+from molslice.data.text.base import TRAIN_TEST, FolderTexts, describe_classes
+from molslice.data.text.documents import Documents
+from molslice.data.text.text_table import TextColumns
 from molslice.types import DataSpec, MolsliceError
 
 NUM_CODES = 50  # as in the Singularformer paper
 
 
-class Mimic3(TextTable):
+class Mimic3(FolderTexts):
     """Notes in the folder `root`: `train.csv`, `test.csv` and optionally `valid.csv`.
 
     Each has the column `TEXT`, the note of an admission, and the column `ICD9_CODE`, the codes of its
@@ -21,7 +20,6 @@ class Mimic3(TextTable):
     `TextDataset` describes the other options.
 
     Args:
-        root: Folder of the data.
         max_labels: Number of codes.
 
     Raises:
@@ -35,48 +33,17 @@ class Mimic3(TextTable):
         "separated by semicolons)"
     )
 
-    def __init__(
-        self,
-        *,
-        root: str | os.PathLike[str],
-        max_labels: int = NUM_CODES,
-        tokens: str = DEFAULT_TOKENS,
-        vocabulary_size: int | None = None,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        lower: bool | None = None,
-        valid_fraction: float = 0.1,
-        test_fraction: float | None = None,
-        seed: int = 0,
-        folds: int | None = None,
-        fold: int | None = None,
-        fold_over: str = "all",
-        cache_dir: str | os.PathLike[str] | None = None,
-    ) -> None:
-        folder = Path(root)
-        paths = {split: folder / f"{split}.csv" for split in ("train", "valid", "test")}
-        for split in ("train", "test"):
-            if not paths[split].is_file():
-                raise MolsliceError(f"no such file: {paths[split]}. {self.advice()}")
-        super().__init__(
-            path=paths["train"],
-            valid_path=paths["valid"] if paths["valid"].is_file() else None,
-            test_path=paths["test"],
-            text_column="TEXT",
-            label_columns="ICD9_CODE",
-            separator=";",
-            max_labels=max_labels,
-            tokens=tokens,
-            vocabulary_size=vocabulary_size,
-            max_tokens=max_tokens,
-            lower=lower,
-            valid_fraction=valid_fraction,
-            test_fraction=test_fraction,
-            seed=seed,
-            folds=folds,
-            fold=fold,
-            fold_over=fold_over,
-            cache_dir=cache_dir,
-        )
+    def __init__(self, *, max_labels: int = NUM_CODES, **options: Any) -> None:  # noqa: ANN401
+        self.columns = TextColumns("TEXT", "ICD9_CODE", ";", max_labels)
+        super().__init__(**options)
+
+    def read(self) -> Documents:
+        """Read all tables."""
+        files = {split: self.root / f"{split}.csv" for split in NAMES}
+        for split in TRAIN_TEST:
+            if not files[split].is_file():
+                raise MolsliceError(f"no such file: {files[split]}. {self.advice()}")
+        return self.columns.read({split: file for split, file in files.items() if file.is_file()})
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
