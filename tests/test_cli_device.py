@@ -7,6 +7,7 @@ import torch
 
 from molslice.cli import main
 from molslice.cli.arguments import choose_device
+from molslice.files.progress import hidden_progress
 from molslice.inference.reading import DEVICE_PARALLEL_ROWS
 from molslice.inference.tables.table import ROW_BYTES, estimate_rows
 
@@ -35,8 +36,8 @@ def loaded(monkeypatch):
     return devices
 
 
-def arguments(device, quiet=False):
-    return SimpleNamespace(device=device, quiet=quiet)
+def arguments(device):
+    return SimpleNamespace(device=device)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,9 @@ def test_without_a_gpu_all_is_computed_on_the_cpu(monkeypatch):
 def test_a_gpu_that_was_found_is_named(gpu, capsys):
     choose_device(arguments("auto"))
     assert capsys.readouterr().err == "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
-    for args in [arguments("auto", quiet=True), arguments("cuda")]:
-        choose_device(args)
+    choose_device(arguments("cuda"))
+    with hidden_progress():
+        choose_device(arguments("auto"))
     choose_device(arguments("auto"), lambda: 1)
     assert capsys.readouterr() == ("", "")
 

@@ -27,7 +27,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
@@ -42,6 +42,7 @@ from molslice.cli.console import (
     warnings_as_messages,
     write,
 )
+from molslice.files.progress import hidden_progress
 from molslice.version import __version__
 
 __all__ = ["build_parser", "find_verbs", "main"]
@@ -166,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _ended_by_signals(), warnings_as_messages():
             _parse(sys.argv[1:] if argv is None else list(argv), args)
-            with _without_progress(getattr(args, "quiet", False)):
+            with hidden_progress(getattr(args, "quiet", False)):
                 code = args.run(args)
         close_output()
         return code
@@ -223,14 +224,6 @@ def _parse(argv: list[str], args: argparse.Namespace) -> None:
         if value is None:
             args.usage_error(f"argument --{key}: expected a value")
     args.overrides = overrides
-
-
-def _without_progress(quiet: bool) -> AbstractContextManager[None]:
-    if not quiet:
-        return nullcontext()
-    from molslice.files.progress import hidden_progress
-
-    return hidden_progress()
 
 
 def _check_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

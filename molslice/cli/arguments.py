@@ -271,13 +271,12 @@ def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None
         return args.device
     from torch import cuda
 
-    from molslice.cli.console import say
+    from molslice.cli.console import tell
     from molslice.inference.reading import DEVICE_PARALLEL_ROWS
 
     if not cuda.is_available() or (count_rows is not None and count_rows() < DEVICE_PARALLEL_ROWS):
         return "cpu"
-    if not args.quiet:
-        say(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
+    tell(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
     return "cuda"
 
 

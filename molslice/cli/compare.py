@@ -9,7 +9,7 @@ where the first one stopped.
 import argparse
 
 from molslice.cli.arguments import add_run_options, file_path, minutes, positive
-from molslice.cli.console import say, teller, write, write_json
+from molslice.cli.console import say, tell, write, write_json
 
 SUMMARY = "compare attentions by parameters and error"
 EXAMPLE = """\
@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     """Compare, and return 1 if an entry failed; the other entries are still run."""
     from molslice.training.compare import FOUR, Comparison, compare_attentions, compare_runs
 
-    tell = teller(args)
     if args.runs is not None:
         if args.attention or args.minutes or args.seeds or args.folds or args.overrides:
             args.usage_error("--runs compares finished runs; settings for training need --config")

@@ -1,14 +1,15 @@
 """The standard streams: results on standard output, messages on standard error."""
 
-import argparse
 import contextlib
 import errno
 import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from molslice.files.progress import is_hidden
 
 if TYPE_CHECKING:
     from molslice.inference.tables.table import TableReport
@@ -23,10 +24,10 @@ __all__ = [
     "refusal_lines",
     "say",
     "say_failed_rows",
-    "say_refusals",
-    "say_treated_rows",
-    "say_trained",
-    "teller",
+    "tell",
+    "tell_refusals",
+    "tell_trained",
+    "tell_treated_rows",
     "text_table",
     "warnings_as_messages",
     "write",
@@ -63,9 +64,10 @@ def say(message: str) -> None:
     close_messages()
 
 
-def teller(args: argparse.Namespace) -> Callable[[str], None]:
-    """Return `say`, or with `--quiet` a function that writes nothing."""
-    return (lambda message: None) if args.quiet else say
+def tell(message: str) -> None:
+    """Write one line for the user to standard error, unless `--quiet` hides it."""
+    if not is_hidden():
+        say(message)
 
 
 class _MessageHandler(logging.Handler):
@@ -202,25 +204,21 @@ def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
     return [escaped(line) for line in lines]
 
 
-def say_refusals(refusals: Sequence[Mapping[str, Any]], *, quiet: bool) -> None:
+def tell_refusals(refusals: Sequence[Mapping[str, Any]]) -> None:
     """Write which rows failed and why."""
-    for line in () if quiet else refusal_lines(refusals):
-        say(line)
+    for line in refusal_lines(refusals):
+        tell(line)
 
 
-def say_failed_rows(report: "TableReport", output: object, missing: str, *, quiet: bool) -> bool:
-    """Write which rows of a table failed.
+def say_failed_rows(report: "TableReport", output: object, missing: str) -> bool:
+    """Write which rows of a table failed, and return whether all rows failed, which is an error.
 
     Args:
         report: The outcome of `predict_table`.
         output: The file or folder that was written.
         missing: What the failed rows do not have, such as `prediction`.
-        quiet: Whether to leave out the reasons.
-
-    Returns:
-        Whether all rows failed, which is an error.
     """
-    say_refusals(report.refusals, quiet=quiet)
+    tell_refusals(report.refusals)
     if report.rows and report.failed == report.rows:
         where = "" if str(output) == "-" else f"; {output} has no {missing}s"
         say(f"error: {report.describe_failure()}{where}")
@@ -230,18 +228,18 @@ def say_failed_rows(report: "TableReport", output: object, missing: str, *, quie
     return False
 
 
-def say_treated_rows(replaced: int, wildcards: int, *, quiet: bool) -> None:
+def tell_treated_rows(replaced: int, wildcards: int) -> None:
     """Write how many mixtures were replaced and how many rows with wildcards were predicted."""
-    if replaced and not quiet:
-        say(REPLACED.format(replaced))
-    if wildcards and not quiet:
-        say(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
+    if replaced:
+        tell(REPLACED.format(replaced))
+    if wildcards:
+        tell(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
 
 
-def say_trained(trained: int | None, *, quiet: bool) -> None:
+def tell_trained(trained: int | None) -> None:
     """Write how many of the measured molecules the model was trained on, if any."""
-    if trained and not quiet:
-        say(
+    if trained:
+        tell(
             f"the model was trained on at least {trained:,} of the measured molecules; its error for new "
             "ones is larger"
         )

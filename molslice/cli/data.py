@@ -16,7 +16,7 @@ from molslice.cli.arguments import (
     file_or_url,
     file_path,
 )
-from molslice.cli.console import say, text_table, write, write_json, writing_to
+from molslice.cli.console import say, tell, text_table, write, write_json, writing_to
 
 if TYPE_CHECKING:
     from molslice.data.molecules.store import MoleculeStore
@@ -66,7 +66,7 @@ def _verify(args: argparse.Namespace) -> int:
     from molslice.data.molecules.verify import verify_store
     from molslice.files.progress import BYTES, Progress
 
-    with Progress("verify", None, BYTES, shown=not args.quiet) as bar:
+    with Progress("verify", None, BYTES) as bar:
         report = verify_store(args.store, bar.update)
     if args.json:
         write_json(asdict(report))
@@ -137,13 +137,12 @@ def _csv(args: argparse.Namespace) -> int:
 
     store = MoleculeStore.open(args.store)
     with writing_to(args.out):
-        report = write_store_table(store, args.out, workers=args.workers or 0, progress=not args.quiet)
+        report = write_store_table(store, args.out, workers=args.workers or 0)
     if report.differing:
         say(
             f"{report.differing:,} of {report.rows:,} SMILES do not give the arrays of their row again; the "
             f"first, {report.first_difference}; the column error says why"
         )
-    if not args.quiet:
-        rows = f"{report.rows:,} row{'s' * (report.rows != 1)}"
-        say(f"{rows} written to {args.out}, {report.failed:,} of them without a molecule")
+    rows = f"{report.rows:,} row{'s' * (report.rows != 1)}"
+    tell(f"{rows} written to {args.out}, {report.failed:,} of them without a molecule")
     return 0

@@ -20,7 +20,7 @@ from molslice.cli.arguments import (
     add_strict,
     choose_device,
 )
-from molslice.cli.console import say, say_failed_rows, say_treated_rows, write_json
+from molslice.cli.console import say_failed_rows, tell, tell_treated_rows, write_json
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
@@ -61,14 +61,12 @@ def run(args: argparse.Namespace) -> int:
         workers=args.workers,
         resume=args.resume,
         strict=args.strict,
-        progress=not args.quiet,
     )
     if args.json:
         fields = {key: value for key, value in asdict(report).items() if key not in UNUSED}
         write_json({"model": args.model, "output": args.output, "size": len(report.columns), **fields})
-    if say_failed_rows(report, args.output, "embedding", quiet=args.quiet):
+    if say_failed_rows(report, args.output, "embedding"):
         return 1
-    say_treated_rows(report.replaced, report.wildcards, quiet=args.quiet)
-    if not args.quiet:
-        say(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
+    tell_treated_rows(report.replaced, report.wildcards)
+    tell(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
     return 0

@@ -21,7 +21,7 @@ from molslice.cli.arguments import (
     load_chosen_model,
     positive,
 )
-from molslice.cli.console import say, say_refusals, say_trained, text_table, write, write_json
+from molslice.cli.console import tell, tell_refusals, tell_trained, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data.base import Dataset
@@ -99,14 +99,11 @@ def _evaluate(args: argparse.Namespace) -> int:
         args.split,
         atom_permutation=args.shuffle_atoms,
         strict=args.strict,
-        progress=not args.quiet,
     )
     if args.calibrate:
         assert predictor.folder is not None  # it was loaded from one
         passes = args.dropout_passes or 0
-        calibration = calibrate(
-            predictor, dataset, args.split, dropout_passes=passes, progress=not args.quiet
-        )
+        calibration = calibrate(predictor, dataset, args.split, dropout_passes=passes, progress=True)
         calibration.write(predictor.folder)
         if not args.overrides:  # the data that the model was trained on
             write_domain(predictor, dataset)
@@ -114,7 +111,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     if trained is not None:
         result["trained"] = trained
     if args.uncertainty:
-        result["uncertainty"] = evaluate_uncertainty(predictor, dataset, args.split, progress=not args.quiet)
+        result["uncertainty"] = evaluate_uncertainty(predictor, dataset, args.split, progress=True)
         files = [] if args.out is None else write_uncertainty(result["uncertainty"], args.out)
     if args.json:
         write_json(result)
@@ -122,10 +119,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         write(result_text(result))
         if args.uncertainty:
             write(f"\n{uncertainty_text(result['uncertainty'])}")
-            for file in files if not args.quiet else ():
-                say(f"written: {file}")
-        say_refusals(result.get("refusals", []), quiet=args.quiet)
-    say_trained(trained, quiet=args.quiet)
+            for file in files:
+                tell(f"written: {file}")
+        tell_refusals(result.get("refusals", []))
+    tell_trained(trained)
     return 0
 
 

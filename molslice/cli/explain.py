@@ -25,7 +25,7 @@ from molslice.cli.arguments import (
     load_chosen_model,
     positive,
 )
-from molslice.cli.console import say, say_refusals, text_table, write, write_json
+from molslice.cli.console import say, tell, tell_refusals, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
     names = ("method", "target", "part", "max_evaluations")
     options = {name: getattr(args, name) for name in names}
-    explainer = Explainer(load_chosen_model(args), **options, progress=not is_folder and not args.quiet)
+    explainer = Explainer(load_chosen_model(args), **options, progress=not is_folder)
     if is_folder:
         return _explain_to_folder(explainer, args)
     with reserved(args.out):
@@ -133,9 +133,9 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     elif texts and args.out is None:
         write("\n\n".join(texts))
     if texts:
-        say_refusals(refusals.report(), quiet=args.quiet)
-        if args.out is not None and not args.quiet:
-            say(f"written: {args.out}")
+        tell_refusals(refusals.report())
+        if args.out is not None:
+            tell(f"written: {args.out}")
     return 0 if texts else 1
 
 
@@ -175,14 +175,12 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
     else:
         rows = read_rows(args.input, args.smiles_column, args.delimiter)
     ending = f".{args.format or FORMATS[0]}"
-    report = explain_to_folder(
-        explainer, rows, args.out, ending=ending, strict=args.strict, progress=not args.quiet
-    )
+    report = explain_to_folder(explainer, rows, args.out, ending=ending, strict=args.strict, progress=True)
     if args.json:
         names = ("rows", "failed", "not_converged", "refusals")
         counts = {name: getattr(report, name) for name in names}
         write_json({"model": explainer.model, "output": args.out, **counts})
-    say_refusals(report.refusals, quiet=args.quiet)
+    tell_refusals(report.refusals)
     if report.rows and report.failed == report.rows:
         say(f"error: none of the {report.rows} molecules can be explained; {report.first_failure}")
         return 1
@@ -193,6 +191,5 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
             f"warning: {report.not_converged} of {report.rows} explanations are not converged; see the field "
             f"warning in {args.out}/explanations.jsonl"
         )
-    if not args.quiet:
-        say(f"{report.rows - report.failed} pictures written to {args.out}")
+    tell(f"{report.rows - report.failed} pictures written to {args.out}")
     return 0

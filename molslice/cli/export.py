@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict
 
 from molslice.cli.arguments import add_model, add_run_options, file_path
-from molslice.cli.console import say, write_json
+from molslice.cli.console import say, tell, write_json
 
 SUMMARY = "write a model as ONNX, or as a program of torch.export"
 EXAMPLE = """\
@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"warning: {args.model} {what}, but {report.file} predicts a mixture as it is given")
     if args.json:
         write_json({"model": args.model, **asdict(report)})
-    elif not args.quiet:
-        say(
+    else:
+        tell(
             f"{report.bytes:,} bytes written to {report.file}; its predictions of {report.molecules} "
             f"molecules differ from {args.model} by at most {report.largest_difference:.1e}"
         )

@@ -26,7 +26,7 @@ from molslice.cli.arguments import (
     whole_number,
     worker_count,
 )
-from molslice.cli.console import say, say_refusals, text_table, write, write_json
+from molslice.cli.console import tell, tell_refusals, text_table, write, write_json
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -270,19 +270,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(about)
         return 0
-    if not args.quiet:
-        for text in about["findings"]:
-            say(text)
-        say_refusals(about["refusals"], quiet=False)
-        for what in about["left_out"]:
-            say(f"not computed for lack of time: {what}")
+    for text in about["findings"]:
+        tell(text)
+    tell_refusals(about["refusals"])
+    for what in about["left_out"]:
+        tell(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))
     further = further_rows(about)
     if further[1]:
         write(f"\n{text_table(*further)}")
-    if not args.quiet:
-        say(STANDARD_ERROR)
-        given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
-        given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
-        say(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
+    tell(STANDARD_ERROR)
+    given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
+    given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
+    tell(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     return 0

@@ -7,7 +7,7 @@ token.
 import argparse
 
 from molslice.cli.arguments import add_run_options, count, model_name, number, positive
-from molslice.cli.console import say, write, write_json
+from molslice.cli.console import tell, write, write_json
 
 SUMMARY = "continue a text with a trained language model"
 EXAMPLE = """\
@@ -58,10 +58,10 @@ def run(args: argparse.Namespace) -> int:
         temperature=args.temperature,
         top_k=args.top_k,
         seed=args.seed,
-        progress=not args.quiet,
+        progress=True,
     )
-    if result.unknown and not args.quiet:
-        say(f"not in the vocabulary, read as <unk>: {', '.join(map(repr, result.unknown))}")
+    if result.unknown:
+        tell(f"not in the vocabulary, read as <unk>: {', '.join(map(repr, result.unknown))}")
     if args.json:
         fields = ("prompt", "continuation", "numbers", "unknown", "forgotten")
         write_json({"model": str(args.model), **{name: getattr(result, name) for name in fields}})

@@ -23,9 +23,10 @@ from molslice.cli.arguments import (
 from molslice.cli.console import (
     say,
     say_failed_rows,
-    say_refusals,
-    say_trained,
-    say_treated_rows,
+    tell,
+    tell_refusals,
+    tell_trained,
+    tell_treated_rows,
     text_table,
     write,
     write_json,
@@ -160,7 +161,7 @@ def _predict_listed(
 
     conditions = _conditions(args)
     predictions = predictor.predict_with_errors(
-        args.smiles, conditions=conditions, options=options, workers=args.workers, progress=not args.quiet
+        args.smiles, conditions=conditions, options=options, workers=args.workers, progress=True
     )
     refusals = Refusals()
     for place, (text, reason) in enumerate(zip(args.smiles, predictions.errors, strict=True)):
@@ -178,12 +179,12 @@ def _predict_listed(
         write_json({**listed, **given, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions, options))
-    say_refusals(refusals.report(), quiet=args.quiet)
+    tell_refusals(refusals.report())
     if all(reason is not None for reason in predictions.errors):
         which = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
         say(f"error: {which}; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
         return 1
-    say_treated_rows(predictions.replaced, wildcards, quiet=args.quiet)
+    tell_treated_rows(predictions.replaced, wildcards)
     return 0
 
 
@@ -262,7 +263,6 @@ def _predict_table(
     from molslice.inference.tables.table import predict_table
 
     reading = {name: getattr(args, name) for name in ("smiles_column", "delimiter", "resume", "strict")}
-    reading["progress"] = not args.quiet
     cluster = _cluster(args) if args.engine else None
     outputs = None
     if is_folder(args.output):
@@ -291,15 +291,14 @@ def _predict_table(
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
         _show_errors(report.metrics, report.trained, args)
-    if say_failed_rows(report, args.output, "prediction", quiet=args.quiet):
+    if say_failed_rows(report, args.output, "prediction"):
         return 1
-    if not args.quiet:
-        say("; ".join(report.findings))
-        say_treated_rows(report.replaced, report.wildcards, quiet=False)
-        where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
-        reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
-        rows = f"{report.rows} row{'s' * (report.rows != 1)}"
-        say(f"{rows} written to {where}; predictions in {', '.join(report.columns)}{reasons}")
+    tell("; ".join(report.findings))
+    tell_treated_rows(report.replaced, report.wildcards)
+    where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
+    reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
+    rows = f"{report.rows} row{'s' * (report.rows != 1)}"
+    tell(f"{rows} written to {where}; predictions in {', '.join(report.columns)}{reasons}")
     return 0
 
 
@@ -321,7 +320,7 @@ def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Nam
     show = say if str(args.output) == "-" else write
     for line in text_table(*metric_rows(metrics)).splitlines():
         show(line)
-    say_trained(trained, quiet=args.quiet)
+    tell_trained(trained)
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -353,11 +352,9 @@ def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:
         args.submission,
         dataset=args.dataset,
         workers=args.workers or 0,
-        progress=not args.quiet,
     )
     if args.json:
         write_json({"model": predictor.name, "files": paths})
     for path in paths:
-        if not args.quiet:
-            say(f"written: {path}")
+        tell(f"written: {path}")
     return 0

@@ -21,7 +21,7 @@ from molslice.cli.arguments import (
     positive,
     worker_count,
 )
-from molslice.cli.console import REPLACED, escaped, refusal_lines, say, text_table, write, write_json
+from molslice.cli.console import REPLACED, escaped, refusal_lines, say, tell, text_table, write, write_json
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
@@ -141,7 +141,6 @@ def _of_files(args: argparse.Namespace) -> int:
             how=how,
             engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
             strict=args.strict,
-            progress=not args.quiet,
         )
     except SystemExit:  # a signal other than Ctrl-C
         if partial_folder(args.out).exists():
@@ -155,10 +154,9 @@ def _of_files(args: argparse.Namespace) -> int:
         write_json({**fields, **prepared.report})
         return 0
     write(_report_text(prepared))
-    if not args.quiet:
-        for sentence in prepared.findings:
-            say(sentence)
-        say(f"the store is {prepared.path}")
+    for sentence in prepared.findings:
+        tell(sentence)
+    tell(f"the store is {prepared.path}")
     return 0
 
 

@@ -19,7 +19,7 @@ from molslice.cli.arguments import (
     load_chosen_model,
     positive,
 )
-from molslice.cli.console import say, write_json
+from molslice.cli.console import say, tell, write_json
 
 SUMMARY = "write an HTML page about a trained model"
 EXAMPLE = """\
@@ -79,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
             is_own=not changes_rows(args.overrides),
             missing=missing,
             command=_command(args),
-            progress=not args.quiet,
+            progress=True,
         )
     if args.json:
         write_json({"model": str(args.model), "report": str(path)})
-    elif not args.quiet:
-        say(f"the report is in {path}")
+    else:
+        tell(f"the report is in {path}")
     return 0
 
 

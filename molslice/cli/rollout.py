@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
         environment=args.env,
         episodes=args.episodes,
         seed=args.seed,
-        progress=not args.quiet,
     )
     result = {"model": str(args.model), **result}
     if args.json:

@@ -9,7 +9,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import HelpFormatter, add_run_options, count, file_path, flag
-from molslice.cli.console import teller, text_table, write, write_json
+from molslice.cli.console import tell, text_table, write, write_json
+from molslice.files.progress import hidden_progress
 
 if TYPE_CHECKING:
     from molslice.studies.base import Option
@@ -45,19 +46,19 @@ def run(args: argparse.Namespace) -> int:
     words = _parser(args.study, options).parse_args(args.words)
     args.debug = args.debug or words.debug
     texts = {name: getattr(words, name) for name in options}
-    result = run_study(
-        args.study,
-        words.out,
-        seed=words.seed,
-        runs=words.runs,
-        options={
-            name: convert_text(text, options[name].type, name)
-            for name, text in texts.items()
-            if text is not None
-        },
-        quiet=words.quiet,
-        tell=teller(words),
-    )
+    chosen = {
+        name: convert_text(text, options[name].type, name) for name, text in texts.items() if text is not None
+    }
+    with hidden_progress(words.quiet):
+        result = run_study(
+            args.study,
+            words.out,
+            seed=words.seed,
+            runs=words.runs,
+            options=chosen,
+            quiet=words.quiet,
+            tell=tell,
+        )
     if words.json:
         write_json(result.to_mapping())
     else:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from molslice.cli.arguments import add_run_options, file_path, model_name, positive
-from molslice.cli.console import say, text_table, write, write_json
+from molslice.cli.console import tell, text_table, write, write_json
 
 SUMMARY = "train a model from a configuration file"
 EXAMPLE = """\
@@ -77,9 +77,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(summary)
     else:
         write(text(summary))
-    if not args.quiet:
-        what = "run" if members is None else f"ensemble of {members} runs"
-        say(f"the {what} is in {args.out}; next: molslice evaluate {args.out}")
+    what = "run" if members is None else f"ensemble of {members} runs"
+    tell(f"the {what} is in {args.out}; next: molslice evaluate {args.out}")
     return 0
 
 

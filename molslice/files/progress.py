@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["BYTES", "Progress", "hidden_progress", "tracked"]
+__all__ = ["BYTES", "Progress", "hidden_progress", "is_hidden", "tracked"]
 
 BAR_SECONDS = 2.0
 FIRST_SECONDS, EVERY_SECONDS = 5.0, 30.0
@@ -39,6 +39,11 @@ def hidden_progress(hidden: bool = True) -> Iterator[None]:
         yield
     finally:
         _hidden.reset(token)
+
+
+def is_hidden() -> bool:
+    """Return whether the block is one of `hidden_progress`."""
+    return _hidden.get()
 
 
 class Progress:

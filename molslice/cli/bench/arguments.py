@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from molslice.cli.arguments import file_path, positive, positive_number
-from molslice.cli.console import say, teller, write, write_json
+from molslice.cli.console import say, tell, write, write_json
 
 __all__ = ["add_molecules", "add_rounds", "report"]
 
@@ -63,7 +63,7 @@ def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], s
     else:
         write(to_markdown(result))
     if args.out is not None:
-        teller(args)(f"table: {args.out / 'table.md'}, all numbers: {args.out / result.FILE}")
+        tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / result.FILE}")
     if result.interrupted:
         kept = "; the same command continues" if args.out is not None else ""
         say(f"interrupted after {len(result.measurements)} measurements{kept}")

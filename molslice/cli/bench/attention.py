@@ -12,7 +12,7 @@ from typing import Any
 
 from molslice.cli.arguments import add_device, add_run_options, file_path, positive, positive_number
 from molslice.cli.bench.arguments import add_rounds, report
-from molslice.cli.console import teller
+from molslice.cli.console import tell
 
 SUMMARY = "speed and memory of attentions on sequences of any length"
 EXAMPLE = """\
@@ -96,9 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
     scores = None if args.score is None else read_scores(args.score)
     plan = BenchPlan(read_entries(args.attention or DEFAULT_ENTRIES), **_settings(args))
-    result = run_bench(
-        plan, args.out, setting=args.setting, scores=scores, tell=teller(args), quiet=args.quiet
-    )
+    result = run_bench(plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet)
     return report(args, result, to_markdown)
 
 

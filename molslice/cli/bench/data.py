@@ -12,7 +12,7 @@ import argparse
 
 from molslice.cli.arguments import add_run_options, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report
-from molslice.cli.console import teller
+from molslice.cli.console import tell
 
 SUMMARY = "speed and memory of data loading without a model"
 EXAMPLE = """\
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         batches=batches,
         rounds=args.rounds,
         seconds=args.seconds,
-        tell=teller(args),
+        tell=tell,
         quiet=args.quiet,
     )
     return report(args, result, to_markdown)

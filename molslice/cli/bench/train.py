@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import add_run_options, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report
-from molslice.cli.console import teller
+from molslice.cli.console import tell
 
 if TYPE_CHECKING:
     from molslice.bench.molecules import Molecules
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.config is not None:
         settings |= {"config": str(args.config), "config_sha256": file_checksum(args.config)}
     plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds, settings)
-    result = run_training_bench(plan, _source(args, entries), args.out, tell=teller(args), quiet=args.quiet)
+    result = run_training_bench(plan, _source(args, entries), args.out, tell=tell, quiet=args.quiet)
     return report(args, result, to_markdown)
 
 
