@@ -11,10 +11,10 @@ import numpy as np
 
 from molslice.config.settings import DataConfig
 from molslice.data import MoleculeDataset, build_dataset
-from molslice.data.molecules.header import LAYOUT
 from molslice.data.molecules.input_files import find_files, name_of
 from molslice.data.molecules.prepare import CHUNK_ROWS, Featurizing, featurize_chunk
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import LAYOUT
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.cache import array_checksum
 from molslice.files.processes import WorkerPool

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from molslice.data.molecules.header import ATOM_COLUMNS
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import ATOM_COLUMNS
 from molslice.data.sequences import checked_rows
 from molslice.types import MoleculeBatch, MolsliceError
 

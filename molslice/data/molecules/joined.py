@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from molslice.chem import have_same_features
-from molslice.data.molecules.header import ABOUT, HEADER, OFFSETS, OPTIONAL_LAYOUT
+from molslice.data.molecules.store_files import ABOUT, HEADER, OFFSETS, OPTIONAL_LAYOUT
 from molslice.files.atomic import SUFFIX
 from molslice.types import MolsliceError
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, check_choices
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.data.molecules.header import SCHEMA_VERSION
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import SCHEMA_VERSION
 from molslice.data.molecules.tables import Structure
 from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
@@ -101,7 +101,7 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
     stem = f"molecules-{_key(source, how)}"
     kept = _find(stem, places)
     if kept is not None:
-        return MoleculeStore.open(kept)
+        return _open(kept)
     check_featurizing(how)
     for place in places:
         path = place / f"{stem}-{_rdkit_version()}"
@@ -109,13 +109,20 @@ def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> M
             return _write(path, source, how)
         except OSError as error:
             if error.errno == errno.EEXIST and path.is_dir():  # another process was faster
-                return MoleculeStore.open(path)
+                return _open(path)
             if error.errno in FAILING:
                 raise MolsliceError(failing_disk(error)) from error
     store = MoleculeStore.join(list(_featurized(source, how)))
     arrays = {name: np.asarray(values) for name, values in store.present.items()}
     names = {"target_names": source.target_names, "target_units": source.target_units}
     return MoleculeStore(arrays, {**store.header, **names, "source": source.name})
+
+
+def _open(path: Path) -> MoleculeStore:
+    try:
+        return MoleculeStore.open(path)
+    except MolsliceError as error:
+        raise MolsliceError(f"{error}; delete the folder") from error
 
 
 def check_featurizing(how: Featurizing) -> None:

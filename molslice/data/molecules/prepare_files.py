@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION
-from molslice.data.molecules.header import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.input_rows import InputRows, Piece, target_values
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.refusals import check_all_read, failure_text
 from molslice.data.molecules.report import Tally
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import ABOUT, HEADER, SCHEMA_VERSION, current_versions, read_header
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.data.molecules.tables import (
     Structure,

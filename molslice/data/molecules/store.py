@@ -6,7 +6,6 @@ store.
 """
 
 import errno
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,24 +13,22 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 
-from molslice.data.molecules.header import (
+from molslice.data.molecules.joined import find_shards, join_arrays, join_headers
+from molslice.data.molecules.store_files import (
     ARRAYS,
     ATOM_COLUMNS,
     BOND_COLUMNS,
     HEADER,
     LAYOUT,
-    OFFSETS,
     OPTIONAL_LAYOUT,
     check_header_sum,
     current_versions,
-    expected_shapes,
+    find_wrong_counts,
+    read_array,
     read_header,
 )
-from molslice.data.molecules.joined import find_shards, join_arrays, join_headers
 from molslice.data.molecules.store_writer import StoreWriter
 from molslice.files.atomic import TAKEN, UnwritableError, atomic_folder
-from molslice.files.npy import read_array_header
-from molslice.files.received import check_received
 from molslice.types import ManyArrays, MoleculeArrays, MolsliceError
 
 if TYPE_CHECKING:
@@ -301,8 +298,10 @@ class MoleculeStore:
     def _open_one(cls, folder: Path, verify: bool) -> Self:
         header = read_header(folder)
         names = (*LAYOUT, *(name for name in OPTIONAL_LAYOUT if name in header["arrays"]))
-        arrays = {name: _open_array(folder, name, header, verify) for name in names}
-        _check_shapes(folder, arrays, header)
+        advance = (lambda size: None) if verify else None
+        arrays = {name: read_array(folder, name, header, advance) for name in names}
+        for file, problem in find_wrong_counts(arrays, header):
+            raise MolsliceError(f"{folder / file} {problem}")
         if verify:
             check_header_sum(folder, header)
         return cls(arrays, header, folder)
@@ -325,40 +324,3 @@ def _concatenated(molecules: Sequence[MoleculeArrays | str]) -> ManyArrays:
 
 def _reopen(path: str) -> MoleculeStore:
     return MoleculeStore.open(path, verify=False)
-
-
-def _open_array(folder: Path, name: str, header: dict[str, Any], verify: bool) -> np.ndarray:
-    file = folder / f"{name}.npy"
-    stated = header["arrays"].get(name, {})
-    check_received(file)
-    try:
-        with file.open("rb") as stream:
-            _, shape, written = read_array_header(stream)
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise MolsliceError(f"cannot read {file}: {error}") from error
-    dtype = ARRAYS[name][0]
-    if written != dtype or list(shape) != stated.get("shape"):
-        raise MolsliceError(
-            f"{file} holds {written} {list(shape)}, but its header says {dtype} {stated.get('shape')}"
-        )
-    if verify and _checksum(array) != stated.get("sha256"):
-        raise MolsliceError(f"{file} does not match its checksum in {folder / HEADER}; delete the folder")
-    return array.view(np.ndarray)  # a plain array is faster to index than a memmap
-
-
-def _checksum(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
-
-
-def _check_shapes(folder: Path, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-    shapes = expected_shapes(arrays, header)
-    sound = len(header["target_units"]) == len(header["target_names"])
-    sound = sound and all(arrays[name].shape == shapes[name] for name in arrays)
-    sound = sound and ("atom_targets" not in arrays or shapes["atom_targets"][1] > 0)
-    for name, counted in OFFSETS.items():
-        ends = arrays[name]
-        sound = sound and ends[0] == 0 and ends[-1] == len(arrays[counted])
-        sound = sound and bool((np.diff(ends) >= 0).all())
-    if not sound:
-        raise MolsliceError(f"the arrays of {folder} have inconsistent shapes or offsets")

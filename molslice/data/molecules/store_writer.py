@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from molslice.data.molecules.header import ARRAYS, LAYOUT, OFFSETS, OPTIONAL_LAYOUT, write_header
+from molslice.data.molecules.store_files import ARRAYS, LAYOUT, OFFSETS, OPTIONAL_LAYOUT, write_header
 from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
 

@@ -1,35 +1,29 @@
 """Verify a store of molecules: every byte, every count, and whether the values are possible."""
 
-import hashlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from molslice.data.molecules.header import (
+from molslice.data.molecules.joined import find_shards
+from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import (
     ARRAYS,
     HEADER,
     KEYS,
     LAYOUT,
     check_header_sum,
-    expected_shapes,
+    find_wrong_counts,
+    read_array,
     read_header,
 )
-from molslice.data.molecules.joined import find_shards
-from molslice.data.molecules.store import MoleculeStore
-from molslice.files.npy import read_array_header
-from molslice.files.received import check_received
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MolsliceError
 
-__all__ = ["StoreReport", "verify_store"]
-
-CHUNK_BYTES = 2**24
+CODES_AT_ONCE = 1 << 20
 CHUNK_ROWS = 50_000
-MOST_ATOMS = 256  # the atoms of a bond are bytes
 Advance = Callable[[int], object]
 
 
@@ -118,16 +112,18 @@ class _Verification:
         report.targets, report.schema_version = self.header["target_names"], self.header["schema_version"]
 
     def _add(self, file: str, problem: str) -> None:
+        self._fail(f"{self.folder / file} {problem}")
+
+    def _fail(self, problem: str) -> None:
         self.found += 1
-        self.report.problems.append(f"{self.folder / file} {problem}")
+        self.report.problems.append(problem)
 
     def _header(self) -> None:
         try:
             self.header = read_header(self.folder)
             check_header_sum(self.folder, self.header)
         except MolsliceError as error:
-            self.found += 1
-            self.report.problems.append(str(error))
+            self._fail(str(error))
             return
         for key in sorted(self.header.keys() - KEYS):
             self._add(HEADER, f"has the unknown key {key!r}")
@@ -145,66 +141,20 @@ class _Verification:
             self._add(name, "is missing")
         for name in LAYOUT.keys() - self.header["arrays"].keys():
             self._add(HEADER, f"has no checksum of {name}.npy")
-        if not self.found:
-            for name in names:
-                try:
-                    self._file(name)
-                except (OSError, ValueError, TypeError) as error:
-                    self._add(f"{name}.npy", f"cannot be read: {error}")
-
-    def _file(self, name: str) -> None:
-        file, stated = f"{name}.npy", self.header["arrays"][name]
-        check_received(self.folder / file)
-        with (self.folder / file).open("rb") as stream:
-            start, shape, dtype = read_array_header(stream)
-            size = start + math.prod(shape) * np.dtype(dtype).itemsize
-            real = (self.folder / file).stat().st_size
-            digest = _checksum(stream, self.advance)
-        layout = ARRAYS.get(name)
-        if layout is not None and dtype != layout[0]:
-            self._add(file, f"has the type {dtype} instead of {layout[0]}")
-        elif list(shape) != stated.get("shape"):
-            self._add(file, f"has the shape {list(shape)}, but {HEADER} says {stated.get('shape')}")
-        elif real != size:
-            self._add(file, f"has {real:,} bytes instead of {size:,}")
-        elif digest != stated.get("sha256"):
-            self._add(file, f"does not match its checksum in {HEADER}")
-        elif layout is not None:
-            self.arrays[name] = np.load(self.folder / file, mmap_mode="r").view(np.ndarray)
+        for name in names if not self.found else ():
+            try:
+                array = read_array(self.folder, name, self.header, self.advance)
+            except MolsliceError as error:
+                self._fail(str(error))
+                continue
+            if name in ARRAYS:
+                self.arrays[name] = array
 
     def _counts(self) -> None:
-        names, arrays = self.header["target_names"], self.arrays
-        for things in ("atoms", "bonds"):
-            counted = len(np.atleast_1d(arrays[things]))
-            if self.header.get(things, counted) != counted:
-                stated = self.header[things]
-                self._add(HEADER, f"says {stated!r} {things}, but {things}.npy has {counted}")
-        if len(self.header["target_units"]) != len(names):
-            self._add(HEADER, f"has {len(self.header['target_units'])} units for {len(names)} targets")
-        shapes = expected_shapes(arrays, self.header)
-        for name, array in arrays.items():
-            if array.shape != shapes[name]:
-                expected = f"but {HEADER} implies {list(shapes[name])}"
-                self._add(f"{name}.npy", f"has the shape {list(array.shape)}, {expected}")
-        if self.header.get("atom_target_names") and "atom_targets" not in arrays:
-            self._add(HEADER, "names targets of atoms, but there is no atom_targets.npy")
-        if not self.found:
-            self._offsets("atom")
-            self._offsets("bond")
+        for file, problem in find_wrong_counts(self.arrays, self.header):
+            self._add(file, problem)
         if not self.found:
             self._reasons()
-
-    def _offsets(self, thing: str) -> None:
-        ends, file = self.arrays[f"{thing}_offsets"], f"{thing}_offsets.npy"
-        total = len(self.arrays[f"{thing}s"])
-        lengths = np.diff(ends)
-        if ends[0] != 0 or ends[-1] != total:
-            self._add(file, f"goes from {ends[0]} to {ends[-1]} instead of 0 to {total}")
-        elif (lengths < 0).any():
-            self._add(file, f"decreases at row {int(np.argmax(lengths < 0))}")
-        elif thing == "atom" and (lengths > MOST_ATOMS).any():
-            row = int(np.argmax(lengths > MOST_ATOMS))
-            self._add(file, f"gives row {row} {lengths[row]} atoms, more than {MOST_ATOMS}")
 
     def _reasons(self) -> None:
         """Compare the rows with a reason and those without a molecule."""
@@ -224,8 +174,8 @@ class _Verification:
 
     def _codes(self, name: str, sizes: np.ndarray) -> None:
         values, offsets = self.arrays[name], self.arrays[f"{name[:-1]}_offsets"]
-        for start in range(0, len(values), CHUNK_BYTES // 16):
-            wrong = values[start : start + CHUNK_BYTES // 16] >= sizes
+        for start in range(0, len(values), CODES_AT_ONCE):
+            wrong = values[start : start + CODES_AT_ONCE] >= sizes
             if wrong.any():
                 place, column = np.argwhere(wrong)[0]
                 row = int(np.searchsorted(offsets, start + place, side="right")) - 1
@@ -252,11 +202,3 @@ class _Verification:
 
 def _row_chunks(rows: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + CHUNK_ROWS, rows)) for start in range(0, rows, CHUNK_ROWS))
-
-
-def _checksum(stream: BinaryIO, advance: Advance) -> str:
-    digest = hashlib.sha256()
-    while chunk := stream.read(CHUNK_BYTES):
-        digest.update(chunk)
-        advance(len(chunk))
-    return digest.hexdigest()

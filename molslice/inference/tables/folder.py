@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from molslice.data.molecules.header import HEADER
 from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.refusals import Refusals
+from molslice.data.molecules.store_files import HEADER
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.cache import file_checksum
 from molslice.files.lines import STDIN

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from molslice.data.molecules.fragments import count_wildcards
-from molslice.data.molecules.header import current_versions
 from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
 from molslice.data.molecules.refusals import Refusals, failure_text
+from molslice.data.molecules.store_files import current_versions
 from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import UnwritableError, reserved
 from molslice.files.lines import STDIN

@@ -10,8 +10,8 @@ import torch
 from molslice.data import build_dataset
 from molslice.data.identity import changed_parts, data_identity
 from molslice.data.molecules.corpus import Corpus, _divide
-from molslice.data.molecules.header import read_header, write_header
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import read_header, write_header
 from molslice.tasks import TargetInfo
 from molslice.types import DataSpec, MolsliceError
 from tests.data.molecules.builders import molecules

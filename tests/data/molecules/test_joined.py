@@ -10,10 +10,10 @@ import torch
 from molslice.data.batching import TokenBudgetBatches
 from molslice.data.identity import data_identity
 from molslice.data.molecules.collate import collate
-from molslice.data.molecules.header import write_header
 from molslice.data.molecules.joined import JoinedArray, find_shards
 from molslice.data.molecules.prepared import Prepared
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import write_header
 from molslice.files.cache import array_checksum
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, molecules

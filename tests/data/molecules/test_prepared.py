@@ -13,10 +13,10 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.cli import main
 from molslice.data import build_dataset
 from molslice.data.molecules import prepared
-from molslice.data.molecules.header import read_header, write_header
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import prepare_files
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import read_header, write_header
 from molslice.inference.load import load_network
 from molslice.types import MolsliceError
 from tests.data.molecules.corpora import make_corpus

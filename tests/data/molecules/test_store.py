@@ -140,7 +140,7 @@ def test_offsets_that_do_not_fit_show(path, things, change):
     place = {"end": -1, "fall": 1, "start": 0}[change]
     offsets[place] = offsets[-1] + 1 if change == "end" else offsets[2] + 1
     np.save(path / f"{things}_offsets.npy", offsets)
-    with pytest.raises(MolsliceError, match="have inconsistent shapes or offsets"):
+    with pytest.raises(MolsliceError, match=f"{things}_offsets.npy (decreases|goes from)"):
         MoleculeStore.open(path, verify=False)
 
 
@@ -150,7 +150,7 @@ def test_an_array_without_dimensions_shows(path, name, dtype):
     header["arrays"][name] = {**header["arrays"]["atoms"], "dtype": dtype, "shape": []}
     (path / "header.json").write_text(json.dumps(header))
     np.save(path / f"{name}.npy", np.zeros((), dtype))
-    with pytest.raises(MolsliceError, match="have inconsistent shapes or offsets"):
+    with pytest.raises(MolsliceError, match=rf"{name}.npy has (1$|the shape \[\], but header.json)"):
         MoleculeStore.open(path, verify=False)
 
 
@@ -166,7 +166,7 @@ def test_an_array_without_dimensions_shows(path, name, dtype):
         ({"schema_version": "1"}, "header.json: invalid schema_version: '1'"),
         ({"schema_version": None}, "header.json: invalid schema_version: None"),
         ({"errors": None}, "lacks errors"),
-        ({"target_names": ["one"]}, "have inconsistent shapes or offsets"),
+        ({"target_names": ["one"]}, "header.json has 2 units for 1 targets"),
         ({"target_names": 5}, "header.json: invalid target_names: 5"),
         ({"arrays": {"atoms": []}}, "header.json: invalid arrays"),
         ({"arrays": []}, "header.json: invalid arrays"),

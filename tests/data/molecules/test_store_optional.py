@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from molslice.data.molecules.collate import collate
-from molslice.data.molecules.header import write_header
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import write_header
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, molecules
 
@@ -102,8 +102,8 @@ def test_damage_shows(store, name):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["charge"], "inconsistent shapes"),
-        ([], "inconsistent shapes"),
+        (["charge"], r"atom_targets.npy has the shape \[45, 2\], but header.json implies \[45, 1\]"),
+        ([], "header.json names 0 targets of atoms"),
         ("charge", "invalid atom_target_names"),
     ],
 )
@@ -119,5 +119,5 @@ def test_groups_of_another_length_show(store):
     header = json.loads((store.path / "header.json").read_text())
     header["arrays"]["groups"]["shape"] = [3]
     (store.path / "header.json").write_text(json.dumps(header))
-    with pytest.raises(MolsliceError, match="inconsistent shapes"):
+    with pytest.raises(MolsliceError, match=r"groups.npy has the shape \[3\], but header.json implies"):
         MoleculeStore.open(store.path, verify=False)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from molslice.data.molecules.header import HEADER
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import HEADER
 from molslice.data.molecules.store_writer import ERRORS, StoreWriter
 from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES, molecules

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from molslice.data.molecules.header import write_header
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import write_header
 from molslice.data.molecules.verify import verify_store
 from molslice.files.npy import ArrayFile
 from molslice.types import MolsliceError
@@ -77,7 +77,7 @@ def test_another_spelling_of_a_type_is_found(path):
     file = path / "atom_offsets.npy"
     file.write_bytes(file.read_bytes().replace(b"'<i8'", b"'=i8'", 1))
     assert [str(file) in problem for problem in verify_store(path).problems] == [True]
-    with pytest.raises(MolsliceError, match="holds =i8"):
+    with pytest.raises(MolsliceError, match="has the type =i8"):
         MoleculeStore.open(path)
 
 

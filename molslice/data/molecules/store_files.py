@@ -1,37 +1,22 @@
-"""The arrays of a store, and its header: a JSON file with counts, names, versions and checksums."""
+"""The files of a store: arrays, and a JSON header with counts, names, versions and checksums."""
 
 import contextlib
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from molslice.chem import FEATURIZER_VERSION
+from molslice.files.npy import read_array_header
 from molslice.files.parsing import read_json_object
+from molslice.files.received import check_received
 from molslice.types import MolsliceError
 from molslice.version import __version__
-
-__all__ = [
-    "ABOUT",
-    "ARRAYS",
-    "ATOM_COLUMNS",
-    "BOND_COLUMNS",
-    "HEADER",
-    "KEYS",
-    "LAYOUT",
-    "OFFSETS",
-    "OPTIONAL_LAYOUT",
-    "SCHEMA_VERSION",
-    "check_header_sum",
-    "current_versions",
-    "expected_shapes",
-    "read_header",
-    "write_header",
-]
 
 SCHEMA_VERSION = 1
 """Increased when older versions of molslice cannot read new stores. All versions from 1 are read."""
@@ -56,6 +41,8 @@ OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
 OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
 ARRAYS = {**LAYOUT, **OPTIONAL_LAYOUT}
 
+MOST_ATOMS = 256  # of a molecule, because the atoms of a bond are bytes
+BLOCK = 1 << 24  # bytes
 MAX_BYTES = 1 << 32  # the header has a reason for each row that cannot be read
 SUM = "header_sha256"  # SHA-256 of the file with an empty text in its place
 # required keys besides `schema_version`; `arrays` maps names to objects
@@ -129,7 +116,7 @@ def check_header_sum(folder: Path, header: Mapping[str, Any]) -> None:
     content = (folder / HEADER).read_bytes()
     empty = content.replace(f'"{stated}"'.encode(), b'""', 1)
     if hashlib.sha256(empty).hexdigest() != stated:
-        raise MolsliceError(f"{folder / HEADER} does not match its checksum; delete the folder")
+        raise MolsliceError(f"{folder / HEADER} does not match its checksum")
 
 
 def _check_version(file: Path, version: object) -> None:
@@ -142,19 +129,83 @@ def _check_version(file: Path, version: object) -> None:
         )
 
 
-def expected_shapes(
-    arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each array that the header of a store and the number of atoms and bonds imply."""
-    rows, descriptors = header["rows"], arrays.get("descriptors")
-    atoms, bonds = (arrays[name].shape[:1] for name in ("atoms", "bonds"))  # () without dimensions
-    return {
-        "atoms": (*atoms, ATOM_COLUMNS),
-        "bonds": (*bonds, BOND_COLUMNS),
-        "atom_offsets": (rows + 1,),
-        "bond_offsets": (rows + 1,),
-        "targets": (rows, len(header["target_names"])),
-        "groups": (rows,),
-        "atom_targets": (*atoms, len(header.get("atom_target_names", []))),
-        "descriptors": (rows, 1 if descriptors is None else (*descriptors.shape, 1, 1)[1]),
-    }
+def read_array(
+    folder: Path, name: str, header: Mapping[str, Any], advance: Callable[[int], object] | None
+) -> np.ndarray:
+    """Map an array of a store into memory, after a comparison with the header.
+
+    Args:
+        folder: The folder of the store.
+        name: Name of the array.
+        header: Contents of `header.json`.
+        advance: Called with the number of bytes that were read for the checksum; None compares no checksum.
+
+    Raises:
+        MolsliceError: The file cannot be read, or differs from the header.
+    """
+    file, stated = folder / f"{name}.npy", header["arrays"].get(name, {})
+    known = ARRAYS.get(name, (None,))[0]  # None for an array of a newer molslice
+    check_received(file)
+    try:
+        with file.open("rb") as stream:
+            start, shape, dtype = read_array_header(stream)
+            expected = start + math.prod(shape) * np.dtype(dtype).itemsize
+            digest = None if advance is None else _checksum(stream, advance)
+            size = stream.seek(0, 2)
+        if known is not None and dtype != known:
+            problem = f"has the type {dtype} instead of {known}"
+        elif list(shape) != stated.get("shape"):
+            problem = f"has the shape {list(shape)}, but {HEADER} says {stated.get('shape')}"
+        elif size != expected:
+            problem = f"has {size:,} bytes instead of {expected:,}"
+        elif digest is not None and digest != stated.get("sha256"):
+            problem = f"does not match its checksum in {HEADER}"
+        else:  # a plain array is faster to index than a memmap
+            return np.load(file, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise MolsliceError(f"{file} cannot be read: {error}") from error
+    raise MolsliceError(f"{file} {problem}")
+
+
+def _checksum(stream: BinaryIO, advance: Callable[[int], object]) -> str:
+    digest = hashlib.sha256()
+    while block := stream.read(BLOCK):
+        digest.update(block)
+        advance(len(block))
+    return digest.hexdigest()
+
+
+def find_wrong_counts(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Compare counts, shapes and offsets; returns the name of a file and what is wrong with it."""
+    rows, names, problems = header["rows"], header["target_names"], []
+    counts = {things: len(np.atleast_1d(arrays[things])) for things in ("atoms", "bonds")}
+    for things, count in counts.items():
+        if header.get(things, count) != count:
+            problems.append((HEADER, f"says {header[things]!r} {things}, but {things}.npy has {count}"))
+    if len(header["target_units"]) != len(names):
+        problems.append((HEADER, f"has {len(header['target_units'])} units for {len(names)} targets"))
+    of_atoms = header.get("atom_target_names", [])
+    if bool(of_atoms) != ("atom_targets" in arrays):
+        problems.append((HEADER, f"names {len(of_atoms)} targets of atoms, which atom_targets.npy must have"))
+    lengths = {"atoms": counts["atoms"], "bonds": counts["bonds"], "atom_targets": counts["atoms"]}
+    lengths |= dict.fromkeys(OFFSETS, rows + 1)
+    widths = {"targets": len(names), "atom_targets": len(of_atoms)}
+    for name, array in arrays.items():
+        columns = widths.get(name, ARRAYS[name][1])
+        if name == "descriptors":
+            columns = (*array.shape, 1, 1)[1]
+        shape = (lengths.get(name, rows), *([] if columns is None else [columns]))
+        if array.shape != shape:
+            expected = f"but {HEADER} implies {list(shape)}"
+            problems.append((f"{name}.npy", f"has the shape {list(array.shape)}, {expected}"))
+    for name, counted in OFFSETS.items() if not problems else ():
+        ends, total = arrays[name], counts[counted]
+        sizes = np.diff(ends)
+        if ends[0] != 0 or ends[-1] != total:
+            problems.append((f"{name}.npy", f"goes from {ends[0]} to {ends[-1]} instead of 0 to {total}"))
+        elif (sizes < 0).any():
+            problems.append((f"{name}.npy", f"decreases at row {int(np.argmax(sizes < 0))}"))
+        elif counted == "atoms" and (sizes > MOST_ATOMS).any():
+            row = int(np.argmax(sizes > MOST_ATOMS))
+            problems.append((f"{name}.npy", f"gives row {row} {sizes[row]} atoms, more than {MOST_ATOMS}"))
+    return problems
