@@ -33,8 +33,6 @@ from molslice.chem.vocabulary import (
 )
 from molslice.types import ManyArrays
 
-__all__ = ["read_binaries"]
-
 HEADER = np.frombuffer(bytes.fromhex("efbeadde 00000000 10000000 04000000 00000000"), np.uint8)
 BEGIN, ATOMS, BONDS, RINGS = 0x80, 0x01, 0x0B, 0x42
 MOST_ATOMS = 250  # from 255 on, an index takes more than one byte

@@ -17,13 +17,6 @@ from rdkit import Chem
 from molslice.chem.hydrogens import output_order
 from molslice.chem.smiles import HARD_MAX_ATOMS, drop_atom_maps, parse_unguarded, quiet_rdkit
 
-__all__ = [
-    "CanonicalMolecule",
-    "canonical_molecule",
-    "canonical_order",
-    "canonical_unguarded",
-]
-
 MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
 Orders = list[list[int]]
 

@@ -11,8 +11,6 @@ from scipy.sparse import csr_array
 from molslice.chem.descriptors import morgan_counts
 from molslice.chem.smiles import parse_unguarded, quiet_rdkit
 
-__all__ = ["SIMILARITY", "find_clusters"]
-
 SIMILARITY = 0.4  # unrelated drug-like molecules are rarely as similar
 CELLS_AT_ONCE = 8_000_000  # similarities in memory, 32 MB
 

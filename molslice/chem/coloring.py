@@ -13,8 +13,6 @@ from rdkit.Geometry import Point2D
 from molslice.chem.drawing import drawer_kind, finish_drawing
 from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
 
-__all__ = ["Matrix", "color_of", "draw_colored"]
-
 Color = tuple[float, float, float]
 
 # from the negative end through white to the positive end; blue and orange differ for all kinds of color

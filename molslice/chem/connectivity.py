@@ -6,8 +6,6 @@ and stereoisomers of one molecule therefore have the same skeleton.
 
 from rdkit import Chem
 
-__all__ = ["connectivity", "main_connectivity"]
-
 
 def connectivity(mol: Chem.Mol) -> str:
     """Write the skeleton of a molecule as RDKit's canonical SMILES of bare atoms and single bonds."""

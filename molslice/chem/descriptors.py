@@ -21,8 +21,6 @@ from molslice.chem.featurize import AtomOrder, arrays_by_getters, check_options,
 from molslice.chem.smiles import HARD_MAX_ATOMS, quiet_rdkit
 from molslice.types import MoleculeArrays
 
-__all__ = ["MORGAN_BITS", "arrays_and_descriptors", "descriptor_names", "descriptors", "morgan_counts"]
-
 MORGAN_RADIUS = 2
 MORGAN_BITS = 2048
 MOST = np.iinfo(np.uint8).max  # larger counts are stored as this number

@@ -11,8 +11,6 @@ from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["DRAWINGS", "draw_molecule", "draw_smiles", "drawer_kind", "finish_drawing"]
-
 DRAWINGS = (".svg", ".png")
 WIDTH, HEIGHT = 500, 400  # pixels
 SMILES_WIDTH, SMILES_HEIGHT = 480, 320

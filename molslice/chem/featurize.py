@@ -31,17 +31,6 @@ from molslice.chem.vocabulary import (
 )
 from molslice.types import ManyArrays, MoleculeArrays, MolsliceError
 
-__all__ = [
-    "ATOM_ORDERS",
-    "HARD_MAX_ATOMS",
-    "AtomOrder",
-    "ChemError",
-    "arrays_by_getters",
-    "check_options",
-    "many_molecule_arrays",
-    "molecule_arrays",
-]
-
 AtomOrder = Literal["canonical", "input"]
 ATOM_ORDERS: tuple[AtomOrder, ...] = ("canonical", "input")
 CHECKED_SMILES = (  # every feature that the binary form holds

@@ -4,22 +4,12 @@ The atoms A, Q, X, M, R and R#, lists of atoms, and the query bonds of a connect
 and `~` in its SMILES; see `molslice.chem.molblock`.
 """
 
-import re
 from collections import Counter
 
 from rdkit import Chem
 
-from molslice.chem.smiles import (
-    INCHI,
-    ChemError,
-    parse_smiles,
-    parse_without_maps,
-    quiet_rdkit,
-)
+from molslice.chem.smiles import INCHI, ChemError, parse_smiles, parse_without_maps, quiet_rdkit
 
-__all__ = ["choose_fragment", "find_wildcard", "fragment_key"]
-
-_WILDCARD = re.compile(r"[*~]|\[\d*#0")
 _KEEP = "; keep such rows with --wildcards keep (data.wildcards: keep)"
 
 
@@ -76,8 +66,6 @@ def find_wildcard(smiles: str) -> str | None:
         The reason to refuse it. None for a molecule, and for a SMILES that cannot be read, whose reason is
         found where it is parsed.
     """
-    if not _WILDCARD.search(smiles):
-        return None
     try:
         mol = parse_smiles(smiles)
     except ChemError:

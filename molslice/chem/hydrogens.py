@@ -18,8 +18,6 @@ import re
 import numpy as np
 from rdkit import Chem
 
-__all__ = ["HYDROGEN", "LABELED", "output_order", "parse_joined"]
-
 HYDROGEN = re.compile(r"\[\d*(?:H(?![a-z])|#0*1(?!\d))")
 """Start of a hydrogen in a SMILES."""
 

@@ -13,8 +13,6 @@ from molslice.chem.rebuild import assemble
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, ELEMENTS, HYBRIDIZATIONS, name_of
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["Depiction", "depict", "skeleton"]
-
 ORDERS = {"SINGLE": 1.0, "DOUBLE": 2.0, "TRIPLE": 3.0, "AROMATIC": 1.5}
 
 

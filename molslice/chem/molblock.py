@@ -7,8 +7,6 @@ from rdkit import Chem, rdBase
 
 from molslice.chem.smiles import ChemError, quiet_rdkit
 
-__all__ = ["molblock_to_smiles"]
-
 _TIME = re.compile(r"^\[\d\d:\d\d:\d\d\]")
 _HEADER_LINES = 4  # three of text, which may be empty, and the counts
 

@@ -19,17 +19,6 @@ from molslice.chem.vocabulary import (
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import MoleculeArrays
 
-__all__ = [
-    "ATOM_FEATURES",
-    "BOND_FEATURES",
-    "atom_names",
-    "atom_vocabulary",
-    "bond_names",
-    "bond_vocabulary",
-    "contained_elements",
-    "element_symbols",
-]
-
 ATOM_FEATURES = (
     *("element", "chirality", "degree", "charge", "hydrogens", "radicals", "hybridization"),
     *("aromatic", "ring"),

@@ -13,8 +13,6 @@ from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import MORGAN_BITS, morgan_counts
 from molslice.chem.smiles import quiet_rdkit
 
-__all__ = ["CountIndex", "Described", "describe"]
-
 
 class Described(NamedTuple):
     """What decides whether a molecule is like others.

@@ -12,8 +12,6 @@ from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
 from molslice.chem.fragments import fragment_key
 from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 
-__all__ = ["counterions", "parents"]
-
 # of counterions that may be larger than the compound of a salt; tetraphenylborate has none
 _NEUTRAL_FORMS = {
     "acetic": "CC(=O)O",

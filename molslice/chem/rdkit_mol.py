@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
-__all__ = ["is_rdkit_mol", "mol_to_smiles"]
-
 
 def is_rdkit_mol(value: object) -> bool:
     """Return whether a value is an RDKit molecule. Does not import rdkit."""

@@ -20,8 +20,6 @@ from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.chem.vocabulary import BOND_TYPES, CHARGES, CHIRALITIES, ELEMENTS, STEREOS, name_of
 from molslice.types import MoleculeArrays
 
-__all__ = ["ChemError", "RebuiltMolecule", "assemble", "rebuild"]
-
 UNKNOWN_BONDS = ("DATIVE", "QUADRUPLE")  # what a bond of the last type may be
 ROUNDS = 3  # stereo of bonds whose neighbors are ranked by the stereo of other bonds
 

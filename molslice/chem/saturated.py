@@ -13,8 +13,6 @@ from molslice.chem.vocabulary import (
 )
 from molslice.types import MoleculeArrays
 
-__all__ = ["saturated_hydrocarbon"]
-
 CARBON, VALENCE = 6, 4
 RING = 8  # column of the ring membership, which belongs to the skeleton
 

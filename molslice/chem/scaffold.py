@@ -14,8 +14,6 @@ from molslice.chem.rebuild import rebuild
 from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays
 
-__all__ = ["SCAFFOLD_GROUPS", "scaffold_groups", "scaffolds_of_arrays", "scaffolds"]
-
 SCAFFOLD_GROUPS = ("known scaffold", "new scaffold", "no rings")
 
 

@@ -19,8 +19,6 @@ from molslice.chem.smiles import (
     quiet_rdkit,
 )
 
-__all__ = ["Standardized", "standardize"]
-
 MOST_TAUTOMERS, MOST_TRANSFORMS = 200, 500  # of one molecule; takes seconds at most
 
 
@@ -55,7 +53,7 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
 
     Args:
         smiles: The molecule.
-        choice: `neutral` or `tautomer`.
+        choice: `no` for step 2 alone, `neutral` or `tautomer`.
         fragment: What happens to a mixture; see `choose_fragment`.
 
     Returns:
@@ -65,6 +63,9 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
     Raises:
         ChemError: The molecule is a mixture and `fragment` is `refuse`.
     """
+    if choice == "no":
+        text = choose_fragment(smiles, fragment)
+        return Standardized(text, text is not smiles)
     try:
         with quiet_rdkit():
             written = Chem.MolToSmiles(parse_without_maps(smiles))

@@ -111,7 +111,7 @@ class Explainer:
         from molslice.chem.naming import element_symbols  # needs rdkit
 
         network, given = self.score.networks[0], smiles
-        (smiles,), _ = choose_fragments([given], *self.treatment)
+        (smiles,) = choose_fragments([given], *self.treatment).smiles
         with network.reader() as reader:
             (store,) = reader.read([[smiles]])
         if not store.num_atoms[0]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from molslice.data.molecules.describe import describe_molecules
-from molslice.data.molecules.fragments import choose_fragments, count_wildcards, standardize_rows
+from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
@@ -180,12 +180,10 @@ def _choose_molecules(
     smiles: list[str], options: FitOptions, findings: list[str], workers: int
 ) -> tuple[list[str], int]:
     """Return the molecules to describe and the number of replaced mixtures; see `choose_fragments`."""
-    if options.standardize == "no":
-        chosen, replaced = choose_fragments(smiles, options.fragment)
-    else:
-        chosen, replaced, changed, kept = standardize_rows(
-            smiles, options.standardize, options.fragment, workers
-        )
+    chosen, replaced, changed, kept = choose_fragments(
+        smiles, options.fragment, standardize=options.standardize, workers=workers
+    )
+    if options.standardize != "no":
         finding = (
             f"standardize: {options.standardize}, {count_rows(changed)} with another form of the molecule"
         )
@@ -202,7 +200,7 @@ def _choose_molecules(
         findings.append(
             f"wildcards: keep, {count_rows(count)} with a wildcard, an R-group or a bond of any order"
         )
-    return choose_fragments(chosen, "keep", options.wildcards)[0], replaced
+    return choose_fragments(chosen, "keep", options.wildcards).smiles, replaced
 
 
 def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict: bool) -> None:

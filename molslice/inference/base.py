@@ -306,13 +306,13 @@ class SmilesPredictor(ABC):
         treated = (choose_fragments(chunk, *self.treatment) for chunk in chunks)
         chosen, to_read = tee(treated)
         with self.reader(workers) as reader:
-            read = reader.read(smiles for smiles, _ in to_read)
-            for molecules, (smiles, replaced) in zip(read, chosen, strict=True):
+            read = reader.read(rows.smiles for rows in to_read)
+            for molecules, rows in zip(read, chosen, strict=True):
                 predictions = self.predict_molecules(molecules, options)
                 if options.domain is not None:
-                    domain = self._compare(options.domain, smiles, predictions.errors)
+                    domain = self._compare(options.domain, rows.smiles, predictions.errors)
                     predictions = replace(predictions, domain=domain)
-                yield replace(predictions, replaced=replaced)
+                yield replace(predictions, replaced=rows.replaced)
 
     def predict(
         self,

@@ -77,7 +77,7 @@ class TrainingDomain:
             smiles: The molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
             seed: Seed of the draws from many molecules.
-            standardize: What standard form molecules get; see `standardize_rows`.
+            standardize: What standard form molecules get; see `choose_fragments`.
             values: The measured values of each row, float [rows, T], NaN where missing; several rows of one
                 molecule are averaged. None if they are not known.
 
@@ -95,7 +95,7 @@ class TrainingDomain:
             values = None if values is None else values[drawn]
         described: dict[str, Described] = {}
         rows: dict[str, list[int]] = {}
-        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize)[0]):
+        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize).smiles):
             try:
                 molecule = describe(text)
             except ChemError:
@@ -167,13 +167,13 @@ class TrainingDomain:
         Args:
             smiles: The n molecules.
             fragment: What happens to a mixture; see `choose_fragment`.
-            standardize: What standard form molecules get; see `standardize_rows`.
+            standardize: What standard form molecules get; see `choose_fragments`.
         """
         from molslice.chem.canonical import canonical_molecule  # needs rdkit
         from molslice.chem.smiles import ChemError
 
         known, contained = frozenset(self.smiles), np.zeros(len(smiles), bool)
-        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize)[0]):
+        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize).smiles):
             with contextlib.suppress(ChemError):
                 contained[row] = (canonical_molecule(text).smiles or text) in known
         return contained

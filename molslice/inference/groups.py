@@ -36,7 +36,7 @@ def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.n
 
     smiles = dataset.smiles()
     fragment, _, standard = predictor.treatment
-    chosen, _ = choose_fragments([smiles[row] for row in rows], fragment, standardize=standard)
+    chosen = choose_fragments([smiles[row] for row in rows], fragment, standardize=standard).smiles
     return {**groups, "scaffold": scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))}
 
 

@@ -89,4 +89,4 @@ def test_an_inchi_of_two_molecules_is_a_mixture():
     assert choose_fragment(ethanol, "largest") == ethanol
     with pytest.raises(ChemError, match="mixture of 2 molecules"):
         choose_fragment(dimer, "refuse")
-    assert choose_fragments([dimer, ethanol], "largest") == (["CC(=O)O", ethanol], 1)
+    assert choose_fragments([dimer, ethanol], "largest")[:2] == (["CC(=O)O", ethanol], 1)

@@ -57,7 +57,7 @@ def test_a_mixture_is_refused_in_its_row(folder):
 
 
 def test_rows_and_reasons_stay():
-    rows, replaced = choose_fragments(
+    rows, replaced, *_ = choose_fragments(
         [Unreadable("2 cells"), "C.O", "", "C" * MAX_PARSED_ATOMS + ".C"], "refuse"
     )
     assert [getattr(row, "reason", row) for row in rows] == [

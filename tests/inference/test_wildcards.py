@@ -66,7 +66,7 @@ def test_the_largest_molecule_decides(folder):
 
 
 def test_rows_and_reasons_stay():
-    rows, replaced = choose_fragments([Unreadable("2 cells"), "*", "C", None, "*("], "keep", "refuse")
+    rows, replaced, *_ = choose_fragments([Unreadable("2 cells"), "*", "C", None, "*("], "keep", "refuse")
     assert [getattr(row, "reason", row) for row in rows] == ["2 cells", REASONS[0], "C", None, "*("]
     assert replaced == 0
     assert count_wildcards([*ROWS, Unreadable("x"), None]) == 4

@@ -14,8 +14,6 @@ from molslice.data.target_values import is_log_normal
 from molslice.files.tables import Unreadable, is_missing, trimmed
 from molslice.types import MolsliceError
 
-__all__ = ["MAX_WORDS", "Condition", "Conditioned", "conditioned_rows", "encode", "values_of"]
-
 MAX_WORDS = 50  # of a category; an identifier of each row has more
 SHOWN_WORDS = 8
 TRUTH = {"true": 1.0, "false": 0.0}

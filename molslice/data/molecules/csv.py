@@ -358,5 +358,5 @@ def _scaffolds(smiles: list[str], fragment: str, kept: np.ndarray) -> list[str |
     """Return the scaffold of each molecule; None for a row without one."""
     from molslice.chem.scaffold import scaffolds  # needs rdkit
 
-    names = scaffolds(choose_fragments(smiles, fragment)[0])
+    names = scaffolds(choose_fragments(smiles, fragment).smiles)
     return [name if is_kept else None for name, is_kept in zip(names, kept, strict=True)]

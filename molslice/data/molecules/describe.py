@@ -10,8 +10,6 @@ from molslice.data.molecules.conditions import Conditioned, values_of
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
-__all__ = ["DescribedMolecules", "MoleculeDescriber", "describe_molecules"]
-
 SECOND = "second molecule"
 CHUNK_ROWS = 512  # about two seconds of one core
 

@@ -10,15 +10,6 @@ from molslice.files.lines import STDIN, is_pipe
 from molslice.files.urls import File, as_file, expand_pattern, file_size
 from molslice.types import MolsliceError
 
-__all__ = [
-    "bytes_on_disk",
-    "check_different",
-    "check_rereadable",
-    "find_files",
-    "name_of",
-    "warn_of_repeated",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import DEFAULT_FORMAT, Chunk, NumberFormat, numbers
 from molslice.types import MolsliceError
 
-__all__ = ["InputRows", "Piece", "target_values"]
-
 PARALLEL_BYTES = 1 << 20  # smaller files take less time than starting worker processes
 
 

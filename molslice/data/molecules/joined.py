@@ -15,8 +15,6 @@ from molslice.data.molecules.store_files import ABOUT, HEADER, OFFSETS, OPTIONAL
 from molslice.files.atomic import SUFFIX
 from molslice.types import MolsliceError
 
-__all__ = ["JoinedArray", "find_shards", "join_arrays", "join_headers"]
-
 FEATURES = "version of the featurizer"
 _COUNTED = re.compile(r"(.*?)(\d+)-of-(\d+)")
 

@@ -8,8 +8,6 @@ import numpy as np
 from molslice.files.tables import DEFAULT_FORMAT, Chunk, NumberFormat, is_missing, numbers
 from molslice.types import MolsliceError
 
-__all__ = ["RELATIONS", "ReadValues", "plain_cell", "read_limits", "split_limits"]
-
 RELATIONS = {
     **dict.fromkeys(("=", "==", "~", "≈"), 0),
     **dict.fromkeys((">", ">=", "=>", ">>", "≥", "≫"), 1),

@@ -154,9 +154,12 @@ def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing
         how: How to convert them; the number of workers is unused.
     """
     texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
-    chosen, replaced = choose_fragments(texts, how.fragment, how.wildcards)
-    store = read_smiles(chosen, how)
-    store.targets, store.header["replaced"] = targets, replaced  # unchanged, to measure what rounding loses
+    chosen = choose_fragments(texts, how.fragment, how.wildcards)
+    store = read_smiles(chosen.smiles, how)
+    store.targets, store.header["replaced"] = (
+        targets,
+        chosen.replaced,
+    )  # not rounded, for `Tally`
     return store
 
 

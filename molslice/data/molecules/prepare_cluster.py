@@ -14,8 +14,6 @@ from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk, NumberFormat
 from molslice.types import MolsliceError
 
-__all__ = ["convert_on_cluster"]
-
 
 def convert_on_cluster(
     delimiter: str | None, rows: InputRows, how: Featurizing, reached: Chunk | None

@@ -42,8 +42,6 @@ from molslice.files.tables import DEFAULT_FORMAT, READER_VERSION, Chunk, NumberF
 from molslice.files.urls import File, is_url
 from molslice.types import MolsliceError
 
-__all__ = ["ABOUT", "PreparedStore", "partial_folder", "prepare_files"]
-
 PROGRESS, CONTENT = "progress.json", "store"  # in the partial folder
 SAVE_SECONDS = 5.0  # of work that a killed process may lose
 COMPARED_ROWS = 1_000_000  # rows of a store whose targets are compared, at most

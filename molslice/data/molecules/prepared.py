@@ -13,8 +13,8 @@ from molslice.data.base import Kind
 from molslice.data.molecules.base import ArraysOnly, refuse_hydrogens
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_different, warn_of_repeated
-from molslice.data.molecules.prepare_files import ABOUT
 from molslice.data.molecules.store import MoleculeStore
+from molslice.data.molecules.store_files import ABOUT
 from molslice.data.split_choice import checked_choice
 from molslice.data.splits import consecutive_rows
 from molslice.data.target_values import check_outliers, checked_kind, find_kind

@@ -15,8 +15,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     from molslice.data.molecules.store import MoleculeStore
 
-__all__ = ["PygMolecules", "pyg_graph"]
-
 
 def pyg_graph(store: "MoleculeStore", row: int) -> Data:
     """Convert a row to a graph.

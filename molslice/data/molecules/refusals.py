@@ -7,8 +7,6 @@ from typing import Any
 
 from molslice.types import MolsliceError
 
-__all__ = ["Refusals", "check_all_read", "failure_text", "kind_of_reason", "shortened"]
-
 EXAMPLES = 3  # of each kind of reason
 KINDS = 50  # of reasons; further ones are counted together
 OTHER = "other reasons"

@@ -10,8 +10,6 @@ from molslice.data.molecules.refusals import Refusals
 from molslice.data.molecules.store import MoleculeStore
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
 
-__all__ = ["ELEMENTS", "Tally", "TargetStatistics"]
-
 _SYMBOLS = """
     H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y
     Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re

@@ -5,8 +5,6 @@ from typing import Any
 
 from molslice.data.molecules.store import MoleculeStore
 
-__all__ = ["read_row"]
-
 
 def read_row(store: MoleculeStore, row: int) -> dict[str, Any]:
     """Read a row of a store, with names instead of codes.

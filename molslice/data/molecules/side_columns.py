@@ -8,8 +8,6 @@ from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, is_missing
 
-__all__ = ["SideColumns"]
-
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
 EQUAL = {"=", "=="}

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from molslice.files.tables import Table, trimmed
 from molslice.types import MolsliceError
 
-__all__ = ["CONVERSIONS", "SMILES_NAMES", "find_smiles_column", "other_notation"]
-
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
 VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
 PROBED_ROWS = 50

@@ -21,15 +21,6 @@ from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = [
-    "FileChunks",
-    "MoleculeTable",
-    "Structure",
-    "check_decimal_mark",
-    "find_classes",
-    "open_molecules",
-]
-
 NOTATION_ROWS = 5  # few, so that damage below is found with the rows before it
 CLASS_ROWS = 50
 ASKED_ROWS = 10_000
