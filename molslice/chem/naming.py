@@ -87,7 +87,7 @@ def atom_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
     def name(code: np.ndarray) -> tuple[str, ...]:
         element, chirality, degree, charge, hydrogens, radicals, hybridization, aromatic, ring = code.tolist()
         return (
-            _symbol(element),
+            element_symbol(element),
             name_of(("", *CHIRALITIES[1:]), chirality, OTHER).removeprefix("CHI_").lower(),
             _counted(degree, 2),
             f"{CHARGES[charge]:+d}".replace("+0", "0") if charge in CHARGES else OTHER,
@@ -130,10 +130,11 @@ def element_symbols(smiles: str, *, as_written: bool = False) -> tuple[str, ...]
 
 def contained_elements(molecule: MoleculeArrays) -> list[str]:
     """Return the symbols of the elements of a molecule, each once, by atomic number; `*` for a wildcard."""
-    return [_symbol(code) for code in np.unique(molecule.atoms[:, 0]).tolist()]
+    return [element_symbol(code) for code in np.unique(molecule.atoms[:, 0]).tolist()]
 
 
-def _symbol(code: int) -> str:
+def element_symbol(code: int) -> str:
+    """Return the symbol of the index of an element; `*` for a wildcard."""
     return Chem.GetPeriodicTable().GetElementSymbol(ELEMENTS[code]) if code in ELEMENTS else "*"
 
 

@@ -283,7 +283,7 @@ def _predict_table(
                 options,
                 metrics=args.metrics,
                 workers=args.workers,
-                engine=None if cluster is None else partial(cluster.predict_chunks, args.delimiter),
+                engine=None if cluster is None else cluster.predict_chunks,
                 **reading,
             )
     if args.json:

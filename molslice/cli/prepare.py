@@ -5,7 +5,6 @@ rows are kept beside it until it is complete, so that the same command continues
 """
 
 import argparse
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +119,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 
 def _of_files(args: argparse.Namespace) -> int:
     from molslice.data.molecules.prepare import Featurizing
-    from molslice.data.molecules.prepare_cluster import convert_on_cluster
-    from molslice.data.molecules.prepare_files import partial_folder, prepare_files
+    from molslice.data.molecules.prepare_files import convert_on_cluster, partial_folder, prepare_files
 
     given = {
         name: getattr(args, name)
@@ -139,7 +137,7 @@ def _of_files(args: argparse.Namespace) -> int:
             decimal=args.decimal,
             missing_values=args.missing_value,
             how=how,
-            engine=partial(convert_on_cluster, args.delimiter) if args.engine else None,
+            engine=convert_on_cluster if args.engine else None,
             strict=args.strict,
         )
     except SystemExit:  # a signal other than Ctrl-C

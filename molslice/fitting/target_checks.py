@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from molslice.data.molecules.csv import check_rounding
+from molslice.data.molecules.report import TargetStatistics
 from molslice.data.target_values import is_log_normal
 from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions, Scale
@@ -125,10 +125,10 @@ def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, beca
 
 def _check_precision(values: np.ndarray, name: str, path: File) -> None:
     """Check that predictions, which are float32, can tell the values of a target apart."""
+    statistics = TargetStatistics([name])
     with np.errstate(over="ignore"):
-        rounding = np.abs(values.astype(np.float32) - values).max()
-    sizes = (np.array([number]) for number in (rounding, values.std(), np.abs(values).max()))
-    check_rounding([name], *sizes, source=str(path))
+        statistics.add(values[:, None])
+    statistics.check_rounding(str(path))
 
 
 def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None) -> bool:

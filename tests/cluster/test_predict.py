@@ -1,6 +1,5 @@
 """`molslice predict --engine ray`: the same bytes as without it, also if a worker is killed."""
 
-import functools
 import io
 import json
 import shutil
@@ -9,6 +8,7 @@ import sys
 import pytest
 
 from molslice.cli import main
+from molslice.data.molecules import tables
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import Predictor, load_model
 from molslice.inference.tables import cluster as engine
@@ -87,17 +87,16 @@ def test_a_folder_has_the_same_bytes(model, parts, tmp_path, capsys):
 
 def test_a_killed_worker_changes_nothing(model, parts, tmp_path, monkeypatch):
     """The worker is killed by a signal at its third chunk."""
-    whole = engine.ray_map
+    whole = tables.ray_map
 
     def killed(items, work, **options):
         return whole(items, killed_once(work, tmp_path / "killed", 2), **options)
 
-    monkeypatch.setattr(engine, "ray_map", killed)
+    monkeypatch.setattr(tables, "ray_map", killed)
     predictor, ray = load_model(model), RayEngine(str(model), workers=2)
     files = sorted(parts.iterdir())
     predict_table(predictor, files, tmp_path / "local.csv", progress=False)
-    compute = functools.partial(ray.predict_chunks, None)
-    predict_table(predictor, files, tmp_path / "ray.csv", engine=compute, progress=False)
+    predict_table(predictor, files, tmp_path / "ray.csv", engine=ray.predict_chunks, progress=False)
     assert (tmp_path / "killed").exists()
     assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
 

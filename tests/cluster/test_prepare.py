@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from molslice.cli import main
-from molslice.data.molecules import prepare, prepare_cluster, prepare_files
+from molslice.data.molecules import prepare, prepare_files, tables
 from molslice.data.molecules.prepare import Featurizing
-from molslice.data.molecules.prepare_cluster import convert_on_cluster
+from molslice.data.molecules.prepare_files import convert_on_cluster
 from molslice.types import MolsliceError
 from tests.cluster.work import killed_once
 from tests.inference.models import embedded_smiles
@@ -38,12 +38,12 @@ def content(folder):
 def test_a_killed_worker_changes_nothing(parts, tmp_path, monkeypatch, capsys):
     command = ["prepare", *map(str, parts), "--target", "id", "--quiet", "--out"]
     assert main([*command, str(tmp_path / "local")]) == 0
-    whole = prepare_cluster.ray_map
+    whole = tables.ray_map
 
     def killed(items, work, **options):
         return whole(items, killed_once(work, tmp_path / "killed", 2), **options)
 
-    monkeypatch.setattr(prepare_cluster, "ray_map", killed)
+    monkeypatch.setattr(tables, "ray_map", killed)
     assert main([*command, str(tmp_path / "ray"), "--engine", "ray", "--workers", "2"]) == 0
     assert (tmp_path / "killed").exists()
     assert content(tmp_path / "ray") == content(tmp_path / "local")
@@ -60,7 +60,7 @@ def test_an_interrupted_preparation_continues_in_the_middle_of_a_file(parts, tmp
 
     def stopped(rows, how, reached):
         asked.append(reached)
-        for place, each in enumerate(itertools.chain(convert_on_cluster(None, rows, how, reached))):
+        for place, each in enumerate(itertools.chain(convert_on_cluster(rows, how, reached))):
             if place == 5 and reached is None:
                 raise MolsliceError("stopped")
             yield each

@@ -3,8 +3,7 @@
 Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     prepare: Converts SMILES to a store in parallel, and caches it.
     input_rows: Reads the rows of files with a running checksum.
-    prepare_files: Converts files of any length to a store, and continues after an interruption.
-    prepare_cluster: Does the same on a cluster.
+    prepare_files: Converts files of any length to a store, also on a cluster or after an interruption.
     fragments: Chooses the molecules of mixtures.
     refusals: Counts of failed rows by reason, with examples.
     report: Counts of what was prepared.
@@ -13,12 +12,11 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     limits: Reads values that are limits, such as `>10`.
     side_columns: Finds columns with the relations or units of the targets.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.
+    store_files: Reads and checks the files of a store.
     joined: Several stores that are read as one.
     pyg: Rows of a store as graphs of PyTorch Geometric.
     row: The contents of a row, for people.
     verify: Finds damage in a store.
-    header: The JSON file of a store, with versions and checksums.
-    packed: Molecules in flat arrays, on their way to a store.
     collate: Pads rows of a store to a batch.
     stored_rows: A store in the memory of a device, which collates batches of fixed shapes.
     ogb_split: Reads OGB's split file without running code from it.

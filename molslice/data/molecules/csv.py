@@ -11,6 +11,7 @@ from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
+from molslice.data.molecules.report import TargetStatistics
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
@@ -29,9 +30,7 @@ from molslice.files.tables.classes import class_key, class_numbers
 from molslice.files.urls import File, as_file
 from molslice.types import MolsliceError
 
-COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
 ROWS_AT_ONCE = 100_000
-CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
 
 
 class Csv(MoleculeDataset):
@@ -213,8 +212,10 @@ class Csv(MoleculeDataset):
         for column, known in zip(self.target_names, np.isfinite(values).T, strict=True):
             if not known.any():
                 raise MolsliceError(f"the column {column!r} of {self.source} has no value in any row")
-        values = _as_float32(values, self.target_names, self.source)
-        return smiles, values, words, sizes
+        statistics = TargetStatistics(self.target_names)
+        statistics.add(values)
+        statistics.check_rounding(self.source)
+        return smiles, values.astype(np.float32), words, sizes
 
     def _numbers(self, chunk: Chunk, index: int, name: str) -> np.ndarray:
         """Convert the cells of a target to numbers, or to indices of its classes."""
@@ -262,41 +263,16 @@ class Csv(MoleculeDataset):
             identity |= {"decimal": self._format.decimal, "missing": list(self._format.missing)}
         if self._classes:
             identity |= {"classes": [list(words) for words in self._classes]}
-        source = prepare.Source(
-            self.source, chunks, len(smiles), self.target_names, self.target_units, identity
+        return prepare.prepare_store(
+            chunks,
+            how,
+            cache.cache_folders(cache_dir),
+            source=self.source,
+            rows=len(smiles),
+            target_names=self.target_names,
+            target_units=self.target_units,
+            identity=identity,
         )
-        return prepare.prepare_store(source, how, cache.cache_folders(cache_dir))
-
-
-def _as_float32(values: np.ndarray, columns: Sequence[str], source: str) -> np.ndarray:
-    """Round targets, float64 [rows, T], to float32; see `check_rounding`."""
-    rounded = values.astype(np.float32)
-    largest, spread = np.nanmax(np.abs(values), axis=0), np.nanstd(values, axis=0)
-    check_rounding(columns, np.nanmax(np.abs(rounded - values), axis=0), spread, largest, source)
-    return rounded
-
-
-def check_rounding(
-    columns: Sequence[str], errors: np.ndarray, spread: np.ndarray, largest: np.ndarray, source: str
-) -> None:
-    """Check that float32 can hold targets.
-
-    Args:
-        columns: The columns of the targets, for messages.
-        errors: Largest rounding error of each column.
-        spread: Standard deviation of each column.
-        largest: Largest absolute value of each column.
-        source: Their file, for messages.
-
-    Raises:
-        MolsliceError: The values of a column differ by little more than their rounding.
-    """
-    for column, name in enumerate(columns):
-        if errors[column] > COARSE * spread[column] > COARSE * CONSTANT * largest[column]:
-            raise MolsliceError(
-                f"the column {name!r} of {source} has a spread of {spread[column]:.3g}, and 32-bit floating "
-                f"point rounds it by up to {errors[column]:.3g}; subtract a constant or change the unit"
-            )
 
 
 def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[File]:

@@ -11,7 +11,6 @@ from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark, find_classes
 from molslice.files.lines import STDIN
-from molslice.files.processes import count_cores
 from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import DEFAULT_FORMAT, Chunk, NumberFormat, numbers
 from molslice.types import MolsliceError
@@ -79,9 +78,13 @@ class InputRows:
         self.side = SideColumns(table, targets)
         self.name, self.size, self.digest = name_of(table.paths), table.size, ""
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        return [self.table.smiles_column, *self.targets, *self.side.names]
+
     def __iter__(self) -> Iterator[Piece]:
-        column = self.table.smiles_column
-        for chunk in self.table.chunks(prepare.CHUNK_ROWS, [column, *self.targets, *self.side.names]):
+        for chunk in self.table.chunks(prepare.CHUNK_ROWS, self.columns):
             yield self.piece(chunk, self.table.position)
 
     def piece(self, chunk: Chunk, position: int) -> Piece:
@@ -92,12 +95,10 @@ class InputRows:
         self.digest = hashlib.sha256(f"{self.digest}{cells!r}".encode()).hexdigest()
         return Piece(chunk, smiles, self.digest, position)
 
-    def number_of_workers(self, workers: int | None) -> int:
-        """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""
-        if workers is None:
-            is_small = self.size < PARALLEL_BYTES and STDIN not in self.table.paths
-            workers = 1 if is_small else count_cores()
-        return workers if workers > 1 else 0
+    @property
+    def is_small(self) -> bool:
+        """Whether starting worker processes takes longer than reading the rows."""
+        return self.size < PARALLEL_BYTES and STDIN not in self.table.paths
 
     def progress(self, what: str, shown: bool) -> Progress:
         """Show how many bytes of the input are done."""

@@ -56,18 +56,15 @@ class Pcqm4m(MoleculeDataset):
         self.target_names, self.target_units = ("homolumogap",), ("eV",)
         self.splits = read_split_file(self.root / SPLITS)
         self._checksum = cache.file_checksum(self.root / TABLE)
-        source = prepare.Source(
-            name=self.source,
-            chunks=self._chunks,
+        self.store = prepare.prepare_store(
+            self._chunks,
+            prepare.Featurizing(max_atoms=max_atoms, atom_order=atom_order, workers=workers),
+            cache.cache_folders(cache_dir, self.root / "processed"),
+            source=self.source,
             rows=sum(map(len, self.splits.values())),
             target_names=self.target_names,
             target_units=self.target_units,
             identity={"format": "pcqm4m", "sha256": self._checksum},
-        )
-        self.store = prepare.prepare_store(
-            source,
-            prepare.Featurizing(max_atoms=max_atoms, atom_order=atom_order, workers=workers),
-            cache.cache_folders(cache_dir, self.root / "processed"),
         )
         self._refuse_if_all_failed()
         self._check_splits()

@@ -26,6 +26,7 @@ from molslice.files.tables import Unreadable
 from molslice.types import MoleculeArrays, MolsliceError
 
 CHUNK_ROWS = 2_000
+WORK = "reads molecules"  # what a worker process does
 PARALLEL_ROWS = 20_000  # fewer rows take less time than starting worker processes
 Chunks = Iterator[tuple[list[str], np.ndarray]]
 
@@ -61,61 +62,60 @@ class Featurizing:
         return count_descriptors() if self.descriptors else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Rows to convert to a store.
+def prepare_store(
+    chunks: Callable[[], Chunks],
+    how: Featurizing,
+    places: Sequence[Path],
+    *,
+    source: str,
+    rows: int,
+    target_names: Sequence[str],
+    target_units: Sequence[str],
+    identity: Mapping[str, Any],
+) -> MoleculeStore:
+    """Load the store of some rows from a folder, or build it there.
 
-    Attributes:
-        name: The file or folder, for messages.
+    If no folder is writable, the store stays in memory.
+
+    Args:
         chunks: Starts reading, and yields SMILES [n] and targets, float32 [n, T], a few thousand rows at a
             time.
+        how: How to convert them.
+        places: The folders to try, in order.
+        source: The file or folder of the rows, for messages.
         rows: Number of rows, for the progress bar and the default number of processes.
         target_names: Names of the targets.
         target_units: Unit of each target.
         identity: JSON values on which the store depends besides the featurizing, such as file checksums and
             column names.
-    """
-
-    name: str
-    chunks: Callable[[], Chunks]
-    rows: int
-    target_names: tuple[str, ...]
-    target_units: tuple[str, ...]
-    identity: Mapping[str, Any]
-
-
-def prepare_store(source: Source, how: Featurizing, places: Sequence[Path]) -> MoleculeStore:
-    """Load the store of a source from a folder, or build it there.
-
-    If no folder is writable, the store stays in memory.
-
-    Args:
-        source: The rows.
-        how: How to convert them.
-        places: The folders to try, in order.
 
     Raises:
         MolsliceError: The source is invalid, the store is damaged, or the disk is full or broken.
     """
     check_workers(how.workers)
-    stem = f"molecules-{_key(source, how)}"
+    targets = [*zip(target_names, target_units, strict=True)]
+    stem = f"molecules-{_key({**identity, 'targets': targets}, how)}"
     kept = _find(stem, places)
     if kept is not None:
         return _open(kept)
     check_featurizing(how)
+    names = {"target_names": list(target_names), "target_units": list(target_units), "source": source}
     for place in places:
         path = place / f"{stem}-{_rdkit_version()}"
         try:
-            return _write(path, source, how)
+            place.mkdir(parents=True, exist_ok=True)
+            if not os.access(place, os.W_OK):  # before the molecules are read
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+            parts = _featurized(chunks(), rows, how)
+            return MoleculeStore.write(path, parts, **names, num_descriptors=how.num_descriptors)
         except OSError as error:
             if error.errno == errno.EEXIST and path.is_dir():  # another process was faster
                 return _open(path)
             if error.errno in FAILING:
                 raise MolsliceError(failing_disk(error)) from error
-    store = MoleculeStore.join(list(_featurized(source, how)))
+    store = MoleculeStore.join(list(_featurized(chunks(), rows, how)))
     arrays = {name: np.asarray(values) for name, values in store.present.items()}
-    names = {"target_names": source.target_names, "target_units": source.target_units}
-    return MoleculeStore(arrays, {**store.header, **names, "source": source.name})
+    return MoleculeStore(arrays, {**store.header, **names})
 
 
 def _open(path: Path) -> MoleculeStore:
@@ -204,10 +204,9 @@ def _as_smiles(block: Structure) -> str:
         return Unreadable(str(error))
 
 
-def _key(source: Source, how: Featurizing) -> str:
+def _key(identity: Mapping[str, Any], how: Featurizing) -> str:
     identity = {
-        **source.identity,
-        "targets": [*zip(source.target_names, source.target_units, strict=True)],
+        **identity,
         "featurizer": FEATURIZER_VERSION,
         "schema": SCHEMA_VERSION,
         "atom_order": how.atom_order,
@@ -239,36 +238,20 @@ def _find(stem: str, places: Sequence[Path]) -> Path | None:
     return None
 
 
-def _write(path: Path, source: Source, how: Featurizing) -> MoleculeStore:
-    # fail before reading the molecules if the folder is not writable
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(path.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
-    return MoleculeStore.write(
-        path,
-        _featurized(source, how),
-        target_names=source.target_names,
-        target_units=source.target_units,
-        source=source.name,
-        num_descriptors=how.num_descriptors,
-    )
-
-
-def _featurized(source: Source, how: Featurizing) -> Iterator[MoleculeStore]:
-    with Progress("preparing molecules", source.rows, "molecules") as bar:
-        for part in _in_order(source.chunks(), how, _number_of_workers(how.workers, source.rows)):
+def _featurized(chunks: Chunks, rows: int, how: Featurizing) -> Iterator[MoleculeStore]:
+    """Convert chunks in order, a few at a time to bound memory."""
+    workers = number_of_workers(how.workers, is_small=rows < PARALLEL_ROWS)
+    with Progress("preparing molecules", rows, "molecules") as bar, WorkerPool(workers, WORK) as pool:
+        for part in pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks)):
             yield part
             bar.update(len(part))
 
 
-def _number_of_workers(workers: int | None, rows: int) -> int:
-    """Return the number of worker processes; 0 instead of 1, because a single worker saves no time."""
+def number_of_workers(workers: int | None, *, is_small: bool) -> int:
+    """Return the number of worker processes; 0 instead of 1, because a single worker saves no time.
+
+    By default small data are read in this process, and others with all cores.
+    """
     if workers is None:
-        workers = 1 if rows < PARALLEL_ROWS else count_cores()
+        workers = 1 if is_small else count_cores()
     return workers if workers > 1 else 0
-
-
-def _in_order(chunks: Chunks, how: Featurizing, workers: int) -> Iterator[MoleculeStore]:
-    """Featurize chunks in order, a few at a time to bound memory."""
-    with WorkerPool(workers, "reads molecules") as pool:
-        yield from pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks))

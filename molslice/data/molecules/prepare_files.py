@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION
+from molslice.data.molecules import prepare
 from molslice.data.molecules.input_rows import InputRows, Piece, target_values
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
 from molslice.data.molecules.refusals import check_all_read, failure_text
@@ -248,6 +249,44 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
     return {"failed": report["rows"] - report["molecules"], **report}  # earlier versions named it otherwise
 
 
+def convert_on_cluster(rows: InputRows, how: Featurizing, reached: Chunk | None) -> Converted:
+    """Convert the rows of files in the workers of a cluster; an `Engine`.
+
+    The parts equal the parts of one process, in the same order.
+
+    Args:
+        rows: The input.
+        how: How to convert the molecules; `workers` None takes all cores of the cluster.
+        reached: The last chunk that is finished; None starts at the first row.
+
+    Raises:
+        MolsliceError: As in `MoleculeTable.map_on_cluster`.
+    """
+    work = _Featurizer(rows.table.smiles_column, rows.targets, rows.written, how)
+    for chunk, part, position in rows.table.map_on_cluster(
+        work, prepare.CHUNK_ROWS, rows.columns, reached=reached, workers=how.workers or None
+    ):
+        yield rows.piece(chunk, position), part
+
+
+@dataclass(frozen=True, slots=True)
+class _Featurizer:
+    """Converts a chunk, and returns it with the requested columns only."""
+
+    column: str
+    targets: Sequence[str]
+    written: NumberFormat
+    how: Featurizing
+
+    def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, MoleculeStore, int]:
+        chunk, position = item
+        values = target_values(chunk, self.targets, self.written)
+        part = featurize_chunk(chunk[self.column], values, self.how)
+        cells = [[row[place] for place in chunk.columns.values()] for row in chunk.cells]
+        columns = {name: place for place, name in enumerate(chunk.columns)}
+        return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), part, position
+
+
 class _ChangedError(MolsliceError):
     """Error for finished rows that differ from the input."""
 
@@ -360,7 +399,8 @@ class _Preparation:
                 values = target_values(piece.chunk, self.rows.targets, self.rows.written)
                 yield piece.smiles, values, self.how
 
-        with WorkerPool(self.rows.number_of_workers(self.how.workers), "reads molecules") as pool:
+        workers = prepare.number_of_workers(self.how.workers, is_small=self.rows.is_small)
+        with WorkerPool(workers, prepare.WORK) as pool:
             for packed in pool.map(featurize_chunk, tasks()):
                 yield waiting.popleft(), packed
 

@@ -5,21 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.molecules.csv import check_rounding
 from molslice.data.molecules.refusals import Refusals
 from molslice.data.molecules.store import MoleculeStore
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES
-
-_SYMBOLS = """
-    H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y
-    Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re
-    Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg
-    Cn Nh Fl Mc Lv Ts Og *
-"""
-ELEMENTS = tuple(_SYMBOLS.split())
-"""Symbols by the index of an atom in OGB's vocabulary; the last one stands for any other atom."""
+from molslice.types import MolsliceError
 
 LARGEST = 256  # atoms of a molecule
+COARSE = 0.01  # largest rounding error of a target, relative to its standard deviation
+CONSTANT = 1e-12  # spread of a constant target relative to its value: rounding of the mean
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -75,16 +68,19 @@ class TargetStatistics:
     def check_rounding(self, source: str) -> None:
         """Check that float32 can hold the values.
 
-        Args:
-            source: The file, for messages.
-
         Raises:
             MolsliceError: The values of a target differ by little more than their rounding.
         """
         values = self._values
         spread = np.sqrt(values["squares"] / np.maximum(values["count"], 1))
         largest = np.maximum(np.abs(values["least"]), np.abs(values["most"]))
-        check_rounding(self.names, values["rounding"], spread, largest, source)
+        sizes = zip(self.names, values["rounding"], spread, largest, strict=True)
+        for name, rounding, deviation, most in sizes:
+            if rounding > COARSE * deviation > COARSE * CONSTANT * most:
+                raise MolsliceError(
+                    f"the column {name!r} of {source} has a spread of {deviation:.3g}, and 32-bit floating "
+                    f"point rounds it by up to {rounding:.3g}; subtract a constant or change the unit"
+                )
 
     def report(self) -> dict[str, dict[str, float]]:
         """Return the number of values of each target; if there are any, also mean, spread and range."""
@@ -109,7 +105,7 @@ class Tally:
         sizes: Number of rows by number of atoms, int64 [257]; the first counts the failed rows.
         bonds: Number of bonds.
         replaced: Number of mixtures that were replaced by their largest molecule.
-        elements: Number of atoms of each of `ELEMENTS`, int64.
+        elements: Number of atoms of each element, by its index in OGB's vocabulary, int64.
         targets: Statistics of the targets of molecules.
         refusals: Number and examples of failed rows by kind of reason.
     """
@@ -165,7 +161,10 @@ class Tally:
 
     def report(self) -> dict[str, Any]:
         """Return all counts for a reader: kinds of reasons and elements by decreasing number."""
-        elements = {ELEMENTS[place]: int(self.elements[place]) for place in np.flatnonzero(self.elements)}
+        from molslice.chem.naming import element_symbol  # needs rdkit
+
+        counts = enumerate(self.elements.tolist())
+        elements = {element_symbol(code): count for code, count in counts if count}
         return {
             "rows": self.rows,
             "molecules": self.molecules,

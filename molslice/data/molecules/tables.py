@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,8 @@ from molslice.data.molecules.smiles_column import (
     find_smiles_column,
     other_notation,
 )
-from molslice.files.lines import is_pipe
+from molslice.files.lines import STDIN, is_pipe
+from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk, NumberFormat, Row, Table, class_words, open_table, trimmed
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
@@ -45,8 +46,15 @@ class MoleculeTable:
         findings: What was found, one sentence each.
     """
 
-    def __init__(self, tables: Iterator[Table], paths: Sequence[File], smiles_column: str | None) -> None:
-        self.paths, self._tables = list(paths), tables
+    def __init__(
+        self,
+        tables: Iterator[Table],
+        paths: Sequence[File],
+        smiles_column: str | None,
+        delimiter: str | None = None,
+        convert: bool = True,
+    ) -> None:
+        self.paths, self._tables, self._options = list(paths), tables, (delimiter, convert)
         first = self._table = next(tables)
         self._done = 0  # bytes of the files that are read
         self._skipped = 0  # files without rows at the beginning
@@ -97,11 +105,6 @@ class MoleculeTable:
         return sum(map(bytes_on_disk, self.paths))
 
     @property
-    def sizes_before(self) -> list[int]:
-        """Number of bytes of all files before each file, to continue `position` of another process."""
-        return list(itertools.accumulate(map(bytes_on_disk, self.paths[:-1]), initial=0))
-
-    @property
     def position(self) -> int:
         """Number of bytes of all files read so far, for progress bars."""
         return self._done + self._table.position
@@ -120,6 +123,46 @@ class MoleculeTable:
                 damaged or has other columns than the first (raised by the iteration).
         """
         return self._chunks(size, {column: self.find(column) for column in columns})
+
+    def map_on_cluster(
+        self,
+        work: Callable[[tuple[Chunk, int]], tuple[Chunk, Any, int]],
+        size: int,
+        columns: Sequence[str],
+        *,
+        reached: Chunk | None = None,
+        workers: int | None = None,
+        gpus: int = 0,
+    ) -> Iterator[tuple[Chunk, Any, int]]:
+        """Convert chunks in the workers of a cluster, which read the files too.
+
+        Args:
+            work: Takes a chunk and the number of bytes of its file read so far, and returns both with a
+                result in the middle.
+            size: Maximum number of rows of a chunk.
+            columns: Names of the requested columns.
+            reached: The last chunk that is finished; None starts at the first row.
+            workers: As in `ray_map`.
+            gpus: As in `ray_map`.
+
+        Yields:
+            The results of `work` in order, with the number of bytes of all files.
+
+        Raises:
+            MolsliceError: As in `chunks` and `ray_map`, or a file is standard input.
+        """
+        if STDIN in self.paths:
+            raise MolsliceError("--engine ray cannot read standard input; give files")
+        places = {column: self.find(column) for column in columns}
+        split = FileChunks(self.names, self.paths[0], places, size, *self._options)
+        parts = [(path, 0) for path in self.paths]
+        if reached is not None:
+            parts = parts[self.paths.index(reached.path) :]
+            parts[0] = reached.path, reached.first + len(reached) - 1
+        sizes = itertools.accumulate(map(bytes_on_disk, self.paths[:-1]), initial=0)
+        before = dict(zip(self.paths, sizes, strict=True))
+        for chunk, result, position in ray_map(parts, work, split=split, workers=workers, gpus=gpus):
+            yield chunk, result, before[chunk.path] + position
 
     def _chunks(self, size: int, places: dict[str, int]) -> Iterator[Chunk]:
         yield from _reordered(self._table, self.names, self.paths[0], size, places)
@@ -203,7 +246,7 @@ def open_molecules(
             )
     with ExitStack() as stack:
         tables = (_opened(stack, path, delimiter, convert) for path in files)
-        table = MoleculeTable(tables, files, smiles_column)
+        table = MoleculeTable(tables, files, smiles_column, delimiter, convert)
         for path in files[1:]:  # found before any row is read
             with open_table(path, delimiter) as other:
                 _order(_as_smiles(other, convert), table.names, files[0])

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from molslice.data.molecules.tables import FileChunks, MoleculeTable
-from molslice.files.lines import STDIN
+from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
 from molslice.files.urls import File
@@ -45,34 +44,22 @@ class RayEngine:
     _loaded: tuple[SmilesPredictor, PredictionOptions] | None = field(default=None, init=False, repr=False)
 
     def predict_chunks(
-        self,
-        delimiter: str | None,
-        predictor: SmilesPredictor,
-        table: MoleculeTable,
-        columns: Sequence[str],
+        self, predictor: SmilesPredictor, table: MoleculeTable, columns: Sequence[str]
     ) -> Generator[Computed, None, None]:
-        """Predict the chunks of a table; with a delimiter, this is an `Engine` of `predict_table`.
+        """Predict the chunks of a table; an `Engine` of `predict_table`.
 
         The table is split into the same chunks as in one process, so the numbers agree to the last digit.
 
         Args:
-            delimiter: As in `open_molecules`.
             predictor: The model, which is not used to predict.
             table: The table.
             columns: Names of the requested columns.
 
         Raises:
-            MolsliceError: As in `MoleculeTable.chunks` and `ray_map`, or the table is standard input.
+            MolsliceError: As in `MoleculeTable.map_on_cluster`.
         """
-        if STDIN in table.paths:
-            raise MolsliceError("--engine ray cannot read standard input; give files")
-        places = {column: table.find(column) for column in columns}
-        split = FileChunks(table.names, table.paths[0], places, predictor.chunk_rows, delimiter)
-        before = dict(zip(table.paths, table.sizes_before, strict=True))
-        items = [(path, 0) for path in table.paths]
         work = partial(self._predict_chunk, table.smiles_column)
-        for chunk, predictions, position in self._map(items, work, split):
-            yield chunk, predictions, before[chunk.path] + position
+        yield from table.map_on_cluster(work, predictor.chunk_rows, columns, **self._workers)
 
     def predict_files(
         self, pairs: Sequence[tuple[File, File]], settings: Mapping[str, Any]
@@ -91,11 +78,12 @@ class RayEngine:
                 if isinstance(target, Path) and log_folder(target).exists():
                     raise unfinished_error(log_folder(target))
         # a worker continues a file where a killed one was
-        yield from self._map(pairs, partial(self._predict_file, {**settings, "resume": True}))
+        work = partial(self._predict_file, {**settings, "resume": True})
+        yield from ray_map(pairs, work, **self._workers)
 
-    def _map(self, items: Sequence[Any], work: Any, split: FileChunks | None = None) -> Iterator[Any]:  # noqa: ANN401
-        gpus = 0 if self.device == "cpu" else 1
-        return ray_map(items, work, split=split, workers=self.workers, gpus=gpus)
+    @property
+    def _workers(self) -> dict[str, Any]:
+        return {"workers": self.workers, "gpus": 0 if self.device == "cpu" else 1}
 
     def _load(self) -> tuple[SmilesPredictor, PredictionOptions]:
         if self._loaded is None:

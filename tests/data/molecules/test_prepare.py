@@ -14,13 +14,22 @@ from molslice.types import MolsliceError
 from tests.data.molecules.builders import SMILES
 
 
-def source(chunks=None):
+def prepared(places, chunks=None, workers=None):
     def read():
         for start in range(0, len(SMILES), 3):
             part = SMILES[start : start + 3]
             yield part, np.zeros((len(part), 1), np.float32)
 
-    return prepare.Source("a test", chunks or read, len(SMILES), ("gap",), ("eV",), {"sha256": "1"})
+    return prepare.prepare_store(
+        chunks or read,
+        prepare.Featurizing(workers=workers),
+        places,
+        source="a test",
+        rows=len(SMILES),
+        target_names=("gap",),
+        target_units=("eV",),
+        identity={"sha256": "1"},
+    )
 
 
 def files(folder):
@@ -34,7 +43,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(ArrayFile, "append", full)
     with pytest.raises(MolsliceError) as caught:
-        prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path / "cache"])
+        prepared([tmp_path / "cache"])
     message = str(caught.value)
     assert os.strerror(code) in message
     assert str(tmp_path / "cache") in message
@@ -49,7 +58,7 @@ def test_an_interruption_leaves_nothing(tmp_path, workers):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare.prepare_store(source(interrupted), prepare.Featurizing(workers=workers), [tmp_path])
+        prepared([tmp_path], interrupted, workers)
     assert files(tmp_path) == []
 
 
@@ -61,26 +70,26 @@ def test_one_chunk_at_a_time_is_computed(tmp_path):
             drawn.append(number)
             yield ["CC"] * 10, np.zeros((10, 1), np.float32)
 
-    parts = prepare._in_order(watched(), prepare.Featurizing(), workers=2)
+    parts = prepare._featurized(watched(), 400, prepare.Featurizing(workers=2))
     next(parts)
     assert len(drawn) <= 5
     assert sum(len(part) for part in parts) == 390
 
 
 def test_nowhere_to_write_means_memory():
-    store = prepare.prepare_store(source(), prepare.Featurizing(), [Path("/proc/nowhere")])
+    store = prepared([Path("/proc/nowhere")])
     assert store.path is None
     assert store.errors == {3: "not valid SMILES"}
-    assert len(prepare.prepare_store(source(), prepare.Featurizing(), [])) == len(SMILES)
+    assert len(prepared([])) == len(SMILES)
 
 
 def test_without_rdkit_a_prepared_store_is_found(tmp_path, monkeypatch):
-    made = prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
+    made = prepared([tmp_path])
     renamed = tmp_path / made.path.name.replace("-rdkit", "-rdkit1999.1-")
     made.path.rename(renamed)
     assert prepare._find(made.path.name.rsplit("-rdkit")[0], [tmp_path]) is None
     monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
-    assert prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path]).path == renamed
+    assert prepared([tmp_path]).path == renamed
 
 
 def test_where_stores_are_kept(monkeypatch, tmp_path):
@@ -94,13 +103,13 @@ def test_where_stores_are_kept(monkeypatch, tmp_path):
 
 
 def test_another_process_was_quicker(tmp_path, monkeypatch):
-    made = prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
+    made = prepared([tmp_path])
     monkeypatch.setattr(prepare, "_find", lambda stem, places: None)  # it came after the search
-    assert prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path]).path == made.path
+    assert prepared([tmp_path]).path == made.path
 
 
 def test_no_bar_without_a_terminal(tmp_path, capfd):
-    prepare.prepare_store(source(), prepare.Featurizing(), [tmp_path])
+    prepared([tmp_path])
     assert capfd.readouterr() == ("", "")
 
 
@@ -108,5 +117,5 @@ def test_a_read_only_folder_leaves_the_store_to_the_next(tmp_path, monkeypatch):
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "read-only" not in str(path) and allowed(path, mode))
     places = [tmp_path / "read-only", tmp_path / "cache"]
-    assert prepare.prepare_store(source(), prepare.Featurizing(), places).path.parent == places[1]
-    assert prepare.prepare_store(source(), prepare.Featurizing(), places[:1]).path is None
+    assert prepared(places).path.parent == places[1]
+    assert prepared(places[:1]).path is None
