@@ -1,13 +1,12 @@
 """Chemistry: SMILES in, compact integer arrays out.
 
 Modules:
-    smiles: Parse a SMILES to RDKit's molecule, or give the reason why not.
+    smiles: Parse a SMILES to RDKit's molecule, or give the reason why not; SMILES of RDKit molecules.
     hydrogens: One form for a compound, however its hydrogens and isotopes are written.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts; wildcards, R-groups and bonds of any order.
     standardize: One form of a molecule for its charges and tautomers.
-    rdkit_mol: SMILES of RDKit molecules that a program gives.
     parent: Compounds without counterions, charges and stereochemistry.
     molblock: SMILES of connection tables, as in SD files.
     vocabulary: OGB's vocabularies as lookup tables.

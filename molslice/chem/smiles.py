@@ -212,3 +212,29 @@ def _why_unreadable(smiles: str) -> str:
     if not problems and "|" in smiles:
         return "invalid CXSMILES block"
     return "; ".join(problems[:3]) or "RDKit cannot sanitize it"
+
+
+def mol_to_smiles(mol: Chem.Mol) -> str:
+    """Return the SMILES of an RDKit molecule, with chirality, charges, isotopes and atom-map numbers.
+
+    Coordinates and properties are not used. Hydrogens that are atoms of their own stay in the SMILES, and the
+    parser makes them implicit.
+
+    Raises:
+        ChemError: The molecule is not sanitized, is a query, or has no atoms. The message is the reason.
+    """
+    if mol.GetNumAtoms() == 0:
+        raise ChemError("molecule without atoms")
+    if any(atom.HasQuery() for atom in mol.GetAtoms()):
+        raise ChemError("the RDKit molecule is a query (SMARTS), which has no SMILES")
+    try:
+        with quiet_rdkit():
+            mol.GetRingInfo().NumRings()  # fails if the rings are unknown
+    except ChemError:
+        is_sanitized = False
+    else:
+        is_sanitized = not mol.NeedsUpdatePropertyCache()
+    if not is_sanitized:
+        raise ChemError("the RDKit molecule is not sanitized; call Chem.SanitizeMol")
+    with quiet_rdkit():
+        return Chem.MolToSmiles(mol)

@@ -6,15 +6,17 @@ One row out for each molecule in, always: a missing or unusable value keeps its 
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from molslice.chem.rdkit_mol import is_rdkit_mol
 from molslice.data.molecules.conditions import Condition, Conditioned, conditioned_rows
 from molslice.data.molecules.smiles_column import find_smiles_column
 from molslice.files.tables import Row, Table, Unreadable
 from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
 
 __all__ = ["Conditions", "Molecules", "check_conditions", "condition_cells", "given_rows", "molecule_rows"]
 
@@ -45,7 +47,7 @@ def molecule_rows(molecules: Molecules) -> list[str]:
     Raises:
         MolsliceError: `molecules` is something else, or the column of SMILES is not clear.
     """
-    if isinstance(molecules, str) or is_rdkit_mol(molecules):
+    if isinstance(molecules, str) or _is_rdkit_mol(molecules):
         return [_row(molecules)]
     if _is_frame(molecules):
         molecules = _column(molecules)
@@ -137,15 +139,20 @@ def _row(value: object) -> str:
     """Return the SMILES of one value, or an `Unreadable`."""
     if isinstance(value, str):
         return value if isinstance(value, Unreadable | Conditioned) else str(value)
-    if is_rdkit_mol(value):
-        from molslice.chem.rdkit_mol import mol_to_smiles
-        from molslice.chem.smiles import ChemError  # needs rdkit
+    if _is_rdkit_mol(value):
+        from molslice.chem.smiles import ChemError, mol_to_smiles  # needs rdkit
 
         try:
-            return mol_to_smiles(value)  # type: ignore[arg-type]
+            return mol_to_smiles(value)
         except ChemError as error:
             return Unreadable(str(error))
     return Unreadable(MISSING if _is_missing(value) else f"not a string but {type(value).__name__}")
+
+
+def _is_rdkit_mol(value: object) -> "TypeGuard[Mol]":
+    """Return whether a value is an RDKit molecule. Does not import rdkit."""
+    chem = sys.modules.get("rdkit.Chem")
+    return chem is not None and isinstance(value, chem.Mol)
 
 
 def _is_missing(value: object) -> bool:

@@ -10,7 +10,13 @@ from molslice.data import splits
 from molslice.data.molecules import prepare
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.data.molecules.input_files import check_rereadable, find_files, name_of, warn_of_repeated
+from molslice.data.molecules.input_files import (
+    check_rereadable,
+    find_files,
+    listed_paths,
+    name_of,
+    warn_of_repeated,
+)
 from molslice.data.molecules.report import TargetStatistics
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.store import MoleculeStore
@@ -276,10 +282,7 @@ class Csv(MoleculeDataset):
 
 
 def _files(paths: str | os.PathLike[str] | Sequence[str]) -> list[File]:
-    listed = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if not listed or not all(isinstance(path, str | os.PathLike) for path in listed):
-        raise MolsliceError(f"path must be a file or a list of files, got {paths!r}")
-    files = find_files([as_file(path) for path in listed])
+    files = find_files([as_file(path) for path in listed_paths(paths, "file")])
     check_rereadable(files)
     return files
 

@@ -13,6 +13,18 @@ from molslice.types import MolsliceError
 logger = logging.getLogger(__name__)
 
 
+def listed_paths(paths: str | os.PathLike[str] | Sequence[str], kind: str) -> list[str]:
+    """Return one path or several ones of a `kind` such as `file` as a list.
+
+    Raises:
+        MolsliceError: It is neither.
+    """
+    listed = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not listed or not all(isinstance(path, str | os.PathLike) for path in listed):
+        raise MolsliceError(f"path must be a {kind} or a list of {kind}s, got {paths!r}")
+    return [os.fspath(path) for path in listed]
+
+
 def find_files(paths: Sequence[str | File]) -> list[File]:
     """Expand patterns such as `parts/*.csv` or `s3://bucket/*.csv` to files in alphabetical order.
 

@@ -65,40 +65,29 @@ class JoinedArray:
         if isinstance(index, int | np.integer) and 0 <= index < len(self):
             number = bisect_right(self._bounds, index)
             return self._part(number, index - self._bounds[number] + len(self.parts[number]))
-        if isinstance(index, slice) and index.step in (None, 1):
-            return self._range(*index.indices(len(self))[:2])
-        if isinstance(index, slice):
-            return self._gather(np.arange(*index.indices(len(self))))
         if isinstance(index, tuple):
             return np.asarray(self)[index]
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            number = bisect_right(self._bounds, start)
+            if step == 1 and start < stop <= self._bounds[number]:  # rows of one part need no copy
+                begin = self._bounds[number] - len(self.parts[number])
+                return self._part(number, slice(start - begin, stop - begin))
+            index = np.arange(start, stop, step)
         rows = np.asarray(index)
         if rows.dtype == bool:
             rows = np.arange(len(self))[rows]
         if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} are out of range for {len(self)} rows")
-        return self._gather(np.where(rows < 0, rows + len(self), rows))
+        rows = np.where(rows < 0, rows + len(self), rows)
+        return self._gather(rows) if rows.ndim else self[int(rows)]
 
     def _part(self, number: int, rows: Any = slice(None)) -> np.ndarray:  # noqa: ANN401
         values = self.parts[number][rows]
         return values + self._shifts[number] if self._shifts is not None else values
 
-    def _range(self, start: int, stop: int) -> np.ndarray:
-        """Return consecutive rows, without a copy if they are in a single part."""
-        first = bisect_right(self._bounds, start)
-        if first < len(self.parts) and start < stop <= self._bounds[first]:
-            begin = self._bounds[first] - len(self.parts[first])
-            return self._part(first, slice(start - begin, stop - begin))
-        last = int(np.searchsorted(self._starts, stop, side="left"))
-        pieces = [
-            self._part(number, slice(max(start - begin, 0), max(stop - begin, 0)))
-            for number, begin in enumerate(self._starts[first:last].tolist(), start=first)
-        ]
-        return np.concatenate(pieces) if pieces else np.empty((0, *self.shape[1:]), self.dtype)
-
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         numbers = np.searchsorted(self._ends, rows, side="right")
-        if not rows.ndim:
-            return self._part(int(numbers), int(rows - self._starts[numbers]))
         # a stable sort of 16-bit numbers takes linear time
         order = np.argsort(numbers.astype(np.uint16) if len(self.parts) < 2**16 else numbers, kind="stable")
         sizes = np.bincount(numbers, minlength=len(self.parts))

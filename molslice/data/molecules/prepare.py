@@ -153,7 +153,7 @@ def featurize_chunk(smiles: Sequence[str], targets: np.ndarray, how: Featurizing
         targets: float32 or float64 [n, T]; the result has them unchanged.
         how: How to convert them; the number of workers is unused.
     """
-    texts = [_as_smiles(text) if isinstance(text, Structure) else text for text in smiles]
+    texts = [text.to_smiles() if isinstance(text, Structure) else text for text in smiles]
     chosen = choose_fragments(texts, how.fragment, how.wildcards)
     store = read_smiles(chosen.smiles, how)
     store.targets, store.header["replaced"] = (
@@ -193,15 +193,6 @@ def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
         except ChemError as error:
             molecules.append(str(error))
     return MoleculeStore.in_memory(molecules, descriptors=values)
-
-
-def _as_smiles(block: Structure) -> str:
-    from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
-
-    try:
-        return molblock_to_smiles(block)
-    except ChemError as error:
-        return Unreadable(str(error))
 
 
 def _key(identity: Mapping[str, Any], how: Featurizing) -> str:

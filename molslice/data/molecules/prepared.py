@@ -12,7 +12,7 @@ from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, have_same_fea
 from molslice.data.base import Kind
 from molslice.data.molecules.base import ArraysOnly, refuse_hydrogens
 from molslice.data.molecules.csv import checked_units
-from molslice.data.molecules.input_files import check_different, warn_of_repeated
+from molslice.data.molecules.input_files import check_different, listed_paths, warn_of_repeated
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_files import ABOUT
 from molslice.data.split_choice import checked_choice
@@ -55,9 +55,12 @@ class Prepared(ArraysOnly):
         test_path: str | os.PathLike[str] | Sequence[str] | None = None,
     ) -> None:
         given = {"train": path, "valid": valid_path, "test": test_path}
-        folders = {name: _listed(paths) for name, paths in given.items() if paths is not None}
+        folders = {name: listed_paths(paths, "store") for name, paths in given.items() if paths is not None}
+        places = {name: [Path(folder) for folder in named] for name, named in folders.items()}
+        for named in places.values():
+            check_different(named)
+        warn_of_repeated(places)
         self._folders = [folder for named in folders.values() for folder in named]
-        warn_of_repeated({name: [Path(folder) for folder in named] for name, named in folders.items()})
         self.source, others = self._folders[0], len(self._folders) - 1
         if others:
             self.source += f" and {others} other store{'s' * (others > 1)}"
@@ -111,15 +114,6 @@ class Prepared(ArraysOnly):
                 f"{self.where(int(row))}, target {self.target_names[column]!r}: "
                 f"{self.targets[row, column]:g} is neither 0 nor 1"
             )
-
-
-def _listed(paths: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    if isinstance(paths, str | os.PathLike):
-        return [os.fspath(paths)]
-    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise MolsliceError(f"path must be a store or a list of stores, got {paths!r}")
-    check_different([Path(path) for path in paths])
-    return [os.fspath(path) for path in paths]
 
 
 def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:

@@ -12,13 +12,15 @@ PROBED_ROWS = 50
 SHOWN_NAMES = 8  # of columns, in messages
 PROBED_SHARE = 0.8  # of the probed cells that must be SMILES in a column of another name
 VAGUE_SHARE = 0.5  # the same in a column of a vague name
-NOTATIONS = {
-    "AuxInfo": re.compile(r"AuxInfo="),
-    "InChIKey": re.compile(r"(InChIKey=)?[A-Z]{14}-[A-Z]{10}-[A-Z]$"),
-}
-CONVERSIONS = {
-    "AuxInfo": "It belongs to an InChI: take the column of the InChI",
-    "InChIKey": "It does not contain the molecule: look up the SMILES in the source of the table",
+NOTATIONS = {  # other notations of molecules, and what to do with their column
+    "AuxInfo": (
+        re.compile(r"AuxInfo="),
+        "It belongs to an InChI: take the column of the InChI",
+    ),
+    "InChIKey": (
+        re.compile(r"(InChIKey=)?[A-Z]{14}-[A-Z]{10}-[A-Z]$"),
+        "It does not contain the molecule: look up the SMILES in the source of the table",
+    ),
 }
 
 
@@ -66,19 +68,21 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
         reason = f"no column contains SMILES (columns: {listed})"
         for place, name in enumerate(table.names):
-            if (other := other_notation([cells[place] for cells in rows])) is not None:
-                advice = CONVERSIONS[other]
+            if other := other_notation([cells[place] for cells in rows]):
                 raise MolsliceError(
-                    f"{table.path}: no column contains SMILES; {name!r} contains {other}. {advice}"
+                    f"{table.path}: no column contains SMILES; {name!r} contains {'. '.join(other)}"
                 )
         advice += "" if alone else "; or check the line of the column names, and the delimiter"
     raise MolsliceError(f"{table.path}: cannot find the column of SMILES: {reason}. {advice}")
 
 
-def other_notation(cells: Sequence[str]) -> str | None:
-    """Return the notation of molecules that all cells with a text have, if it is not SMILES."""
+def other_notation(cells: Sequence[str]) -> tuple[str, str] | None:
+    """Return the notation that all cells with a text have and an advice; None if it may be SMILES."""
     texts = [text for cell in cells if (text := trimmed(cell))]
-    return next((name for name, form in NOTATIONS.items() if texts and all(map(form.match, texts))), None)
+    for name, (form, advice) in NOTATIONS.items():
+        if texts and all(map(form.match, texts)):
+            return name, advice
+    return None
 
 
 def _find_name(table: Table, known: Sequence[str]) -> str | None:

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
-from molslice.data.molecules.smiles_column import (
-    CONVERSIONS,
-    SMILES_NAMES,
-    find_smiles_column,
-    other_notation,
-)
+from molslice.data.molecules.smiles_column import SMILES_NAMES, find_smiles_column, other_notation
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.ray_data import ray_map
-from molslice.files.tables import Chunk, NumberFormat, Row, Table, class_words, open_table, trimmed
+from molslice.files.tables import (
+    Chunk,
+    NumberFormat,
+    Row,
+    Table,
+    Unreadable,
+    class_words,
+    open_table,
+    trimmed,
+)
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File
@@ -32,6 +36,16 @@ class Structure(str):
     """A connection table in a cell for a SMILES."""
 
     __slots__ = ()
+
+    def to_smiles(self) -> str:
+        """Return the SMILES; an `Unreadable` if RDKit cannot read the table."""
+        from molslice.chem.molblock import molblock_to_smiles  # both need rdkit
+        from molslice.chem.smiles import ChemError
+
+        try:
+            return molblock_to_smiles(self)
+        except ChemError as error:
+            return Unreadable(str(error))
 
 
 class MoleculeTable:
@@ -74,10 +88,10 @@ class MoleculeTable:
             smiles_column = described.names[0] if structures else find_smiles_column(described)
         self.smiles_column = smiles_column
         place = self.find(self.smiles_column)
-        if (other := other_notation([cells[place] for cells in self.peek(NOTATION_ROWS)])) is not None:
+        if other := other_notation([cells[place] for cells in self.peek(NOTATION_ROWS)]):
             raise MolsliceError(
-                f"{name_of(self.paths)}: the column {self.smiles_column!r} contains {other}, not SMILES. "
-                f"{CONVERSIONS[other]}, or name another column: --smiles-column, or --data.smiles-column"
+                f"{name_of(self.paths)}: the column {self.smiles_column!r} contains {other[0]}, not SMILES. "
+                f"{other[1]}, or name another column: --smiles-column, or --data.smiles-column"
             )
         more = f", the first of {len(self.paths)} files" if self.paths[1:] else ""
         self.findings = [
@@ -317,17 +331,11 @@ class _Structures(Table):
 
     def _converted(self, row: Row) -> Row:
         cells, error = list(row.cells), row.error
-        if not self._convert:
-            cells[self._column] = Structure(cells[self._column])
-            return row._replace(cells=cells)
-        block, cells[self._column] = cells[self._column], ""
-        if error is None:
-            from molslice.chem.molblock import ChemError, molblock_to_smiles  # needs rdkit
-
-            try:
-                cells[self._column] = molblock_to_smiles(block)
-            except ChemError as reason:
-                error = str(reason)
+        structure = smiles = Structure(cells[self._column])
+        if self._convert:
+            smiles = structure.to_smiles() if error is None else ""
+            error = smiles.reason if isinstance(smiles, Unreadable) else error
+        cells[self._column] = smiles
         return row._replace(cells=cells, error=error)
 
 

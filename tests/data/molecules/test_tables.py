@@ -13,6 +13,7 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import AllChem
 
+from molslice.data.molecules import tables
 from molslice.data.molecules.csv import Csv
 from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.tables import FileChunks, open_molecules
@@ -309,23 +310,27 @@ def test_training_reads_all_formats(tmp_path):
     assert again.store.path == data.store.path
 
 
-def test_the_files_of_a_table_are_read_elsewhere_in_the_same_chunks(tmp_path):
+def test_the_files_of_a_table_are_read_elsewhere_in_the_same_chunks(tmp_path, monkeypatch):
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     first.write_text(" smiles,id\n" + "".join(f"{'C' * row},{row}\n" for row in range(1, 9)))
     second.write_text("id, smiles\n" + "".join(f"{row},{'N' * row}\n" for row in range(1, 6)))
+
+    def map_here(items, work, *, split, **options):
+        split = pickle.loads(pickle.dumps(split))
+        return (work(divided) for item in items for divided in split(item))
+
+    def mapped(reached=None):
+        parts = table.map_on_cluster(lambda item: (item[0], None, item[1]), 3, ["smiles"], reached=reached)
+        return [(*dump(chunk), position) for chunk, _, position in parts]
+
+    monkeypatch.setattr(tables, "ray_map", map_here)
     with open_molecules([first, second], smiles_column="smiles") as table:
-        places = {"smiles": table.find("smiles")}
-        before = table.sizes_before
-        expected = [(*dump(chunk), table.position) for chunk in table.chunks(3, ["smiles"])]
-    split = pickle.loads(pickle.dumps(FileChunks(table.names, first, places, 3, None)))
-    found = [
-        (*dump(chunk), start + position)
-        for path, start in zip([first, second], before, strict=True)
-        for chunk, position in split((path, 0))
-    ]
-    assert found == expected
-    assert [chunk.first for chunk, _ in split((first, 6))] == [7]
-    assert list(split((second, 5))) == []
+        chunks = [(chunk, table.position) for chunk in table.chunks(3, ["smiles"])]
+        expected = [(*dump(chunk), position) for chunk, position in chunks]
+        assert mapped() == expected
+        assert mapped(chunks[1][0]) == expected[2:]
+        assert mapped(chunks[4][0]) == []
+    split = FileChunks(table.names, first, {"smiles": 0}, 3, None)
     with pytest.raises(MolsliceError, match="cannot continue after row 4 of .*: its chunk ends at row 6"):
         list(split((first, 4)))
 
