@@ -15,7 +15,6 @@ from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.tables.chunk_log import log_folder, unfinished_error
 from molslice.inference.tables.table import Computed, TableReport, predict_table
-from molslice.types import MolsliceError
 
 __all__ = ["RayEngine"]
 
