@@ -4,7 +4,6 @@ A configuration (`RunConfig`) and a data set come in; a run folder goes out, whi
 
 Modules:
     run: `train`, one whole run.
-    plan: The configuration, rows and batches of a run, resolved before a model is built.
     continuation: The lock and the checks of a run folder, and what an earlier start has left in it.
     start: Starts a run from the weights of a trained model.
     trainer: The loop over steps with validations and checkpoints.
@@ -13,11 +12,11 @@ Modules:
     batches, validation: The training batches; predictions and metrics of a split.
     duration: Converts epochs and minutes to steps.
     memory_check: Refuses a training whose N x N tensors do not fit.
-    optimizer, ema, half_weights: The optimizer, the average of the weights, layers in bfloat16.
+    optimizer: The optimizer, the average of the weights, layers in bfloat16.
     state, records: Checkpoints; `metrics.csv`, TensorBoard and the progress of a training.
-    fabric, processes, sharding: Device and precision; how processes start and end together; FSDP.
+    fabric, processes: Device, precision and FSDP; how processes start and end together.
     ensemble: Trains the members of an ensemble.
-    compare, comparison, figure, curves: Comparisons of attentions.
+    compare, comparison, figure: Comparisons of attentions.
 
 To add a setting of training, add its field to `TrainingConfig`, and read it where a step, a validation or a
 checkpoint is computed. A new loss is a task; see `molslice.tasks`.

@@ -18,21 +18,13 @@ from molslice.types import MolsliceError
 
 
 class StepBatch(NamedTuple):
-    """One global batch, divided into the micro-batches that this process computes in turn.
+    """One global batch, divided into the micro-batches that this process computes in turn."""
 
-    Attributes:
-        epoch: The epoch, from 0.
-        index: The index of the batch within the epoch.
-        last: Whether the batch is the last of its epoch.
-        rows: Number of rows of the global batch.
-        micro_batches: This process's part of the batch.
-    """
-
-    epoch: int
-    index: int
-    last: bool
-    rows: int
-    micro_batches: list[MicroBatch]
+    epoch: int  # from 0
+    index: int  # within the epoch
+    last: bool  # of its epoch
+    rows: int  # of all processes
+    micro_batches: list[MicroBatch]  # of this process
 
 
 class TrainingBatches:
@@ -49,7 +41,7 @@ class TrainingBatches:
         rows: The rows to train on.
         config: Batch sizes and the number of micro-batches, `accumulate`.
         seed: Seed of the order of rows and of random augmentation.
-        rank: The index of this process.
+        rank: The index of this process, of `world`.
         world: Number of processes.
         fixed_shapes: Whether batches have a few shapes; see `FixedShapeBatches`.
 
@@ -140,13 +132,10 @@ def prefetch(
     stream, and every batch would pass through shared memory.
 
     Args:
-        stream: The batches.
+        stream: The batches; any error of it is raised here.
         prepare: Called with each collated batch; returns it with what the model needs. None for nothing.
         pin: Whether to lock the pages, for a GPU.
         depth: Maximum number of batches in memory.
-
-    Raises:
-        BaseException: Any error of `stream`.
     """
     ready: queue.Queue[StepBatch | BaseException] = queue.Queue(depth)
     stop = threading.Event()

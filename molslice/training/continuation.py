@@ -57,11 +57,7 @@ class EarlierStart:
 
 
 def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:
-    """Read what an earlier start has left in the folder of a resumed run.
-
-    Raises:
-        MolsliceError: The run has another configuration, or its summary is damaged.
-    """
+    """Read what an earlier start has left in the folder of a resumed run."""
     config, summary = as_begun(config, folder), None
     if (folder / SUMMARY).is_file():
         summary = read_summary(folder)
@@ -73,13 +69,7 @@ def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:
 def check_finished(
     summary: dict[str, Any], folder: Path, epochs: int | Literal["auto"] | None
 ) -> dict[str, Any]:
-    """Return the summary of a finished run; refuse another number of epochs.
-
-    Args:
-        summary: The content of `summary.json`.
-        folder: The run folder.
-        epochs: The number of epochs that the run is resumed with; None for another length.
-    """
+    """Return the summary of a finished run; refuse another number of epochs, None for another length."""
     if summary["steps"] == summary["max_steps"]:
         rows = summary["train"]["of"]
         # epochs differ a little in their number of batches
@@ -90,11 +80,7 @@ def check_finished(
 
 
 def check_data(folder: Path, dataset: Dataset) -> None:
-    """Refuse to continue a run on data that have changed since its start.
-
-    Raises:
-        MolsliceError: The data have changed. The message names the changed parts.
-    """
+    """Refuse to continue a run on data that have changed since its start, and name the changed parts."""
     if not (folder / DATA).is_file():
         return
     changed = changed_parts(read_json_object(folder / DATA), data_identity(dataset))
@@ -109,7 +95,12 @@ def check_data(folder: Path, dataset: Dataset) -> None:
 def claimed(folder: Path, resume: bool) -> Iterator[None]:
     """Make the folder and hold its lock; refuse a folder whose content would be lost."""
     with no_empty_folders(folder):
-        _make(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if folder.exists():
+                raise MolsliceError(f"{folder} is a file; a run needs a folder") from error
+            raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
         with lock_folder(folder):
             for place in (folder, folder / CHECKPOINTS):
                 remove_stale(place)  # left by a kill during writing
@@ -123,15 +114,6 @@ def claimed(folder: Path, resume: bool) -> Iterator[None]:
             finally:
                 with contextlib.suppress(OSError):  # empty after a start that failed on its data
                     (folder / CHECKPOINTS).rmdir()
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if folder.exists():
-            raise MolsliceError(f"{folder} is a file; a run needs a folder") from error
-        raise MolsliceError(f"cannot make the run folder {folder}: {error.strerror}") from error
 
 
 def _refuse_foreign(folder: Path, resume: bool) -> None:
@@ -196,14 +178,9 @@ def as_begun(config: RunConfig, folder: Path) -> RunConfig:
 def check_epochs(
     folder: Path, epochs: int | Literal["auto"] | None, rows: int, begun: float, within: float = 1e-2
 ) -> None:
-    """Refuse another number of epochs than at the start, because the schedule depends on it.
+    """Refuse another number of epochs than `begun` at the start, because the schedule depends on it.
 
-    Args:
-        folder: The run folder.
-        epochs: The number of epochs that the run is resumed with; None for another length.
-        rows: Number of training rows.
-        begun: The number of epochs at the start.
-        within: The tolerance.
+    `epochs` is None if the run is resumed with another length.
     """
     asked = resolve_epochs(epochs, rows)
     if asked is not None and abs(begun - asked) > within:

@@ -44,9 +44,6 @@ def measure_max_steps(
         minutes: The time limit.
         rows_at_the_end: Number of rows that are evaluated once after training.
         start: The `time.perf_counter()` from which the minutes count.
-
-    Returns:
-        The number of steps, at least 1 and the same on every process.
     """
     seconds = 60.0 * minutes
     per_token = _seconds_per_token(stepper, seconds)

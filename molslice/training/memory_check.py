@@ -26,7 +26,7 @@ def check_pair_memory(
     bias it counts only the bias.
 
     Raises:
-        MolsliceError: The tensors do not fit. The message says how much they need, and what to change.
+        MolsliceError: The message says how much they need, and what to change.
     """
     layers, free = _largest_layers(model), _free_bytes(device)
     if not layers or free is None:

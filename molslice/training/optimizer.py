@@ -1,16 +1,21 @@
-"""The optimizer and its learning rate, which is a function of the step without state."""
+"""The weights in training: the optimizer, the learning rate of a step, the average, layers in bfloat16."""
 
+import copy
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from molslice.config import OptimizerConfig
 from molslice.model.count import lookup_tables
 from molslice.model.depth import layer_factors
+from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import Task
+from molslice.training.fabric import local_part
+from molslice.types import MolsliceError
 
 
 def parameter_groups(
@@ -23,10 +28,8 @@ def parameter_groups(
     Args:
         module: The module.
         weight_decay: Weight decay of the decaying parameters.
-        factors: Factor of the learning rate of each parameter, by its name in `module`; None for 1.
-
-    Returns:
-        The groups that have parameters, as optimizers take them. A group with a factor has it as `factor`.
+        factors: Factor of the learning rate of each parameter, by its name in `module`; None for 1. A group
+            has it as `factor`.
     """
     tables = {id(table) for table in lookup_tables(module)}
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
@@ -44,12 +47,7 @@ def parameter_groups(
 
 
 def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torch.optim.Optimizer:
-    """Build the optimizer for all trainable parameters.
-
-    Args:
-        task: The task with its model.
-        config: The name, the learning rate, the weight decay, the betas and the decay from layer to layer.
-        fused: Whether to use torch's fused kernel, which RAdam does not have.
+    """Build the optimizer for all trainable parameters, with torch's fused kernel, which RAdam does not have.
 
     Raises:
         MolsliceError: `layer_decay` is set, and the model has no numbered layers.
@@ -85,3 +83,96 @@ def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
     passed = min(1.0, (step - warmup) / max(1, max_steps - warmup))
     left = 1.0 - passed if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * passed))
     return config.lr * (config.end_lr_fraction + (1.0 - config.end_lr_fraction) * left)
+
+
+class WeightAverage:
+    """A copy of a model with averaged weights: average += (1 - decay) (weights - average).
+
+    The decay grows as (1 + t) / (10 + t) up to its value, so that the initial weights are forgotten early.
+    Batch norm statistics are averaged too, because a batch holds molecules of similar size and the last few
+    batches do not represent the data. Integer buffers are copied.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.source, self.decay = model, decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @functools.cached_property
+    def _pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Tensors of the average and of the model in training, listed after both have been sharded."""
+        averages, weights = (
+            [local_part(tensor.detach()) for tensor in (*model.parameters(), *_floating(model))]
+            for model in (self.model, self.source)
+        )
+        return averages, weights
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Update the average after optimizer step `step`, counted from 1."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        averages, weights = self._pairs
+        torch._foreach_lerp_(averages, weights, 1.0 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @torch.no_grad()
+    def take_counters(self) -> None:
+        """Copy integer buffers; call this before the average is used."""
+        for copied, buffer in zip(self.model.buffers(), self.source.buffers(), strict=True):
+            if not copied.is_floating_point():
+                copied.copy_(buffer)
+
+
+def _floating(model: nn.Module) -> list[Tensor]:
+    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+
+
+class HalfWeights:
+    """A copy of a task with the layers of its encoders in bfloat16, which computes the gradients.
+
+    The weights of the task itself are the ones that the optimizer updates, that are averaged, evaluated and
+    saved, all in float32. The layers of the copy have these weights, rounded. Both share all other weights:
+    embeddings, pair bias and readout are computed in float32, as is the loss. Norms and softmaxes of the
+    layers are computed in float32 inside.
+
+    Raises:
+        MolsliceError: The model has no encoder layers.
+    """
+
+    def __init__(self, task: Task) -> None:
+        whole = [weight for layer in _layers(task) for weight in layer.parameters()]
+        if not whole:
+            raise MolsliceError(
+                "trainer.precision bf16-weights needs a model with encoder layers; choices here: 32, bf16"
+            )
+        copied = {id(weight) for weight in whole}
+        shared: dict[int, Any] = {id(one): one for one in (*task.buffers(), *task.parameters())}
+        self.task = copy.deepcopy(task, {key: one for key, one in shared.items() if key not in copied})
+        for layer in _layers(self.task):
+            layer.bfloat16()
+        half = [weight for layer in _layers(self.task) for weight in layer.parameters()]
+        self._pairs = [pair for pair in zip(whole, half, strict=True) if pair[0].requires_grad]
+
+    def hand_over_gradients(self) -> None:
+        """Move the gradients of the copy to the weights in float32."""
+        used = [(whole, half) for whole, half in self._pairs if half.grad is not None]
+        for whole, _ in used:
+            whole.grad = torch.empty_like(whole)
+        _copy([(whole.grad, half.grad) for whole, half in used])
+        for _, half in used:
+            half.grad = None
+
+    @torch.no_grad()
+    def take_weights(self) -> None:
+        """Copy the weights in float32 to the copy."""
+        _copy([(half.detach(), whole.detach()) for whole, half in self._pairs])
+
+
+def _layers(task: Task) -> list[EncoderLayer]:
+    return [module for module in task.modules() if isinstance(module, EncoderLayer)]
+
+
+def _copy(pairs: list[tuple[Any, Any]]) -> None:
+    """Copy the second tensor of each pair to the first, all at once."""
+    targets: list[Tensor] = [target for target, _ in pairs]
+    sources: list[Tensor] = [source for _, source in pairs]
+    if pairs:
+        torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]

@@ -43,14 +43,10 @@ class OtherProcessError(MolsliceError):
 
 
 def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
-    """Check the number of processes that `torchrun` or SLURM has started.
+    """Check the number of processes that `torchrun` or SLURM has started, and return plugins for Fabric.
 
-    Returns:
-        Plugins for Fabric. They are empty, except for a single process in the batch script of a SLURM job,
-        which Fabric would take for one of several.
-
-    Raises:
-        MolsliceError: The number differs from the configuration.
+    The only plugin is for a single process in the batch script of a SLURM job, which Fabric would take for
+    one of several.
     """
     world = config.devices * config.num_nodes
     if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
@@ -287,12 +283,7 @@ def unused_weights(which: str) -> MolsliceError:
 
 
 class StopRequests:
-    """Signals to stop, on which all processes agree: a request to one is a request to all.
-
-    Args:
-        fabric: The processes.
-        event: Set when this process was asked to stop.
-    """
+    """Signals to stop, on which all processes agree: `event`, set in one process, is a request to all."""
 
     def __init__(self, fabric: lightning.fabric.Fabric, event: threading.Event) -> None:
         self.event = event

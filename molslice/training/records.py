@@ -41,14 +41,8 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
 class Records:
     """`metrics.csv` and TensorBoard of one run, with a row for each validation.
 
-    Without the package tensorboard, only `metrics.csv` is written.
-
-    A resumed run removes the rows after its checkpoint, because it repeats these steps.
-
-    Args:
-        folder: The run folder.
-        measures: The numbers of a validation.
-        step: The step of the checkpoint; 0 for a new run.
+    Without the package tensorboard, only `metrics.csv` is written. A run that is resumed at `step` removes
+    the rows after it, because it repeats these steps.
 
     Raises:
         MolsliceError: `metrics.csv` of a resumed run cannot be read, or a file cannot be written.
@@ -79,11 +73,7 @@ class Records:
             ) from error
 
     def add(self, row: dict[str, float], metrics: dict[str, float]) -> None:
-        """Append a row.
-
-        Args:
-            row: The values of the columns that are no metrics, such as `step`, by column name.
-            metrics: The validation metrics by the names of the measures.
+        """Append a row: the columns that are no metrics, such as `step`, and the metrics by measure.
 
         Raises:
             UnwritableError: A file cannot be written.
@@ -124,12 +114,9 @@ class _Events:
         self.folder, self.first_step, self._file = folder, first_step, None
 
     def add(self, step: int, values: dict[str, float]) -> None:
-        """Append the numbers of a step.
-
-        Raises:
-            UnwritableError: The file cannot be written.
-        """
+        """Append the numbers of a step."""
         from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         proto: Any = event_pb2  # generated on import, unknown to type checkers
         summary: Any = summary_pb2
@@ -143,31 +130,21 @@ class _Events:
             events.append(proto.Event(step=self.first_step, session_log=start))
         scalars = [summary.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         events.append(proto.Event(step=step, summary=summary.Summary(value=scalars)))
-        self._append(self._file, events)
-
-    def _append(self, path: Path, events: list[Any]) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
         try:
             self.folder.mkdir(exist_ok=True)
-            with path.open("ab") as file:
+            with self._file.open("ab") as file:
                 writer = RecordWriter(file)
                 for event in events:
                     event.wall_time = time.time()
                     writer.write(event.SerializeToString())
         except OSError as error:
-            raise UnwritableError(error.errno, error.strerror, str(path)) from error
+            raise UnwritableError(error.errno, error.strerror, str(self._file)) from error
 
 
 class ProgressBar(Progress):
     """The progress of a training with epoch, loss, validation metric and speed.
 
-    Args:
-        total: Number of steps.
-        step: Number of steps done before.
-        quiet: Whether to hide it.
-        measures: The numbers of a validation.
-        row_name: Name of a row in the plural, such as `molecules`.
+    `step` of `total` steps were done before. `row_name` is a row in the plural, such as `molecules`.
     """
 
     def __init__(

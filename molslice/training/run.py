@@ -1,9 +1,11 @@
 """One run: from a configuration to a run folder with a trained model and its metrics."""
 
 import contextlib
+import dataclasses
 import json
 import logging
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from molslice.config import RunConfig, config_to_yaml
+from molslice.config import RunConfig, TrainingConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
 from molslice.data.identity import data_identity
@@ -27,6 +29,7 @@ from molslice.model.count import parameters_by_part
 from molslice.model.depth import freeze_layers
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
+from molslice.training.batches import TrainingBatches
 from molslice.training.continuation import (
     EarlierStart,
     check_data,
@@ -35,12 +38,12 @@ from molslice.training.continuation import (
     claimed,
     read_earlier_start,
 )
-from molslice.training.duration import measure_max_steps
+from molslice.training.duration import measure_max_steps, resolve_epochs
 from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
 from molslice.training.memory_check import check_pair_memory
-from molslice.training.plan import RunPlan, plan_run, with_steps
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
-from molslice.training.start import start_from
+from molslice.training.start import StartSource, read_start, start_from
+from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
@@ -95,7 +98,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
             with agreed(fabric):
                 dataset = dataset or build_dataset(config.data.name, dict(config.data.options))
                 _log_notices(dataset, fabric)
-                plan = plan_run(earlier.config, dataset, fabric, has_checkpoint=earlier.has_checkpoint)
+                plan = _plan(earlier.config, dataset, fabric, has_checkpoint=earlier.has_checkpoint)
                 if earlier.config.training.max_steps is not None:
                     begun = earlier.config.training.max_steps / plan.batches.steps_per_epoch
                     check_epochs(folder, epochs, len(plan.rows["train"]), begun)
@@ -103,7 +106,11 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
                 check_pair_memory(task.model, plan.batches, plan.config, fabric.device)
             stepper = Stepper(fabric, task, plan.config, plan.batches)
             evaluators = _build_evaluators(stepper, plan)
-            config = _with_measured_steps(plan.config, stepper, evaluators, start)
+            config = plan.config
+            if (minutes := config.training.max_minutes) is not None:
+                at_the_end = len(evaluators["train"].rows) + len(evaluators["test"].rows)
+                steps = measure_max_steps(stepper, evaluators["valid"], minutes, at_the_end, start)
+                config = _with_steps(config, steps)
             if fabric.is_global_zero:
                 write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
                 write_atomically(folder / CONFIG, config_to_yaml(config))
@@ -133,7 +140,86 @@ def _log_notices(dataset: Dataset, fabric: lightning.fabric.Fabric) -> None:
         logger.warning("%s: %s", dataset.source, notice)
 
 
-def _build_task(plan: RunPlan, *, show_start: bool) -> Task:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a run computes, resolved before a model is built."""
+
+    config: RunConfig  # its length is in steps, or in minutes that are still to be measured
+    rows: dict[str, np.ndarray]  # with known targets, of `train`, `valid` and `test`, int64 [n] each
+    targets: TargetInfo
+    batches: TrainingBatches
+    task_options: dict[str, Any]  # the settings of `training` that the task takes
+    source: StartSource | None  # the trained model to start from; None for random weights or a checkpoint
+
+
+def _plan(
+    config: RunConfig, dataset: Dataset, fabric: lightning.fabric.Fabric, *, has_checkpoint: bool
+) -> _Plan:
+    """Resolve all that can be known before a model is built; with a checkpoint, `start` is not read."""
+    rows = {split: dataset.labeled_rows(split) for split in ("train", "valid")}
+    rows["test"] = _test_rows(dataset)
+    task_options = _task_options(config)
+    targets = _describe_targets(dataset, rows["train"])
+    source = None if config.start is None or has_checkpoint else read_start(config.start, dataset)
+    if config.start is not None and source is not None:
+        config = dataclasses.replace(config, start=dataclasses.replace(config.start, sha256=source.sha256))
+    fixed_shapes = uses_fixed_shapes(config, dataset, fabric.device)
+    config = config.with_training(fixed_shapes=fixed_shapes)
+    share = fabric.global_rank, fabric.world_size
+    batches = TrainingBatches(
+        dataset, rows["train"], config.training, config.seed, *share, fixed_shapes=fixed_shapes
+    )
+    epochs = resolve_epochs(config.training.max_epochs, len(rows["train"]))
+    if epochs is not None:
+        config = _with_steps(config, epochs * batches.steps_per_epoch)
+    return _Plan(config, rows, targets, batches, task_options, source)
+
+
+def _with_steps(config: RunConfig, steps: int) -> RunConfig:
+    """Return the configuration with its length in steps."""
+    return config.with_training(max_steps=steps, max_epochs=None, max_minutes=None)
+
+
+def _test_rows(dataset: Dataset) -> np.ndarray:
+    """Return the test rows with known targets, int64 [n]; empty if the test targets are secret."""
+    if "test" in dataset.splits and len(dataset.splits["test"]):
+        with contextlib.suppress(MolsliceError):
+            return dataset.labeled_rows("test")
+    logger.warning("%s has no test %s with known targets: no test metric", dataset.source, dataset.row_name)
+    return np.empty(0, np.int64)
+
+
+def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
+    """Describe the targets as the data set states them, or measure them in the training rows."""
+    if dataset.spec.tokens == "molecules" and dataset.class_names:
+        raise MolsliceError(
+            f"{dataset.source} has {len(dataset.class_names)} classes; networks of molecules learn numbers "
+            "and two classes, and molslice fit learns several"
+        )
+    stated = dataset.stated_targets
+    if stated is not None:
+        return TargetInfo.from_mapping(stated)
+    known = np.asarray(dataset.targets[rows])
+    return TargetInfo.of_training(
+        dataset.target_names, dataset.target_units, dataset.kind, known, dataset.class_names
+    )
+
+
+def _task_options(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of `training` that the task takes; refuse those of other tasks."""
+    takers = {name: TASKS.options(name) for name in TASKS.names()}
+    for field in dataclasses.fields(TrainingConfig):
+        value = getattr(config.training, field.name)
+        others = [name for name, options in takers.items() if field.name in options]
+        if others and config.task not in others and value != field.default:
+            raise MolsliceError(
+                f"training.{field.name} has no effect on task {config.task}, got {value!r}; only "
+                f"{', '.join(others)} use{'s' * (len(others) == 1)} it"
+            )
+    return {name: getattr(config.training, name) for name in takers[config.task]}
+
+
+def _build_task(plan: _Plan, *, show_start: bool) -> Task:
     """Build the model with its initial weights and its loss."""
     config, data = plan.config, plan.batches.dataset.spec
     torch.manual_seed(config.seed)
@@ -150,11 +236,7 @@ def _build_task(plan: RunPlan, *, show_start: bool) -> Task:
 
 
 def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:
-    """Load the teacher of a distillation.
-
-    Raises:
-        MolsliceError: The path is missing, is not a run folder, or its data or classes differ.
-    """
+    """Load the teacher of a distillation, which was trained on the same kind of data and classes."""
     if path is None:
         raise MolsliceError("task distillation needs training.teacher, the run folder of a trained model")
     teacher = read_run(path)
@@ -166,7 +248,7 @@ def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.M
     return teacher.model
 
 
-def _build_evaluators(stepper: Stepper, plan: RunPlan) -> dict[str, Evaluator]:
+def _build_evaluators(stepper: Stepper, plan: _Plan) -> dict[str, Evaluator]:
     """Return the evaluator of each split; for `train` of at most as many rows as `valid`."""
     rows, few = dict(plan.rows), len(plan.rows["valid"])
     if len(rows["train"]) > few:
@@ -179,20 +261,7 @@ def _build_evaluators(stepper: Stepper, plan: RunPlan) -> dict[str, Evaluator]:
     }
 
 
-def _with_measured_steps(
-    config: RunConfig, stepper: Stepper, evaluators: dict[str, Evaluator], start: float
-) -> RunConfig:
-    """Return the configuration with minutes converted to a number of steps."""
-    if config.training.max_minutes is None:
-        return config
-    rows = len(evaluators["train"].rows) + len(evaluators["test"].rows)
-    minutes = config.training.max_minutes
-    return with_steps(config, measure_max_steps(stepper, evaluators["valid"], minutes, rows, start))
-
-
-def _finish(
-    trainer: Trainer, evaluators: dict[str, Evaluator], plan: RunPlan, start: float
-) -> dict[str, Any]:
+def _finish(trainer: Trainer, evaluators: dict[str, Evaluator], plan: _Plan, start: float) -> dict[str, Any]:
     """Evaluate the best weights and write the summary; all processes return it."""
     fabric, folder = trainer.fabric, trainer.folder
     summary = _summarize(trainer, evaluators, plan)
@@ -205,7 +274,7 @@ def _finish(
     return summary
 
 
-def _summarize(trainer: Trainer, evaluators: dict[str, Evaluator], plan: RunPlan) -> dict[str, Any]:
+def _summarize(trainer: Trainer, evaluators: dict[str, Evaluator], plan: _Plan) -> dict[str, Any]:
     """Compute the metrics of the best weights and the cost of the training."""
     fabric, progress, config = trainer.fabric, trainer.progress, trainer.config
     dataset, measures = plan.batches.dataset, trainer.stepper.task.measures

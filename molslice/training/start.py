@@ -32,38 +32,22 @@ CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", *OF_ATOMS}
 
 @dataclass(frozen=True, slots=True)
 class StartSource:
-    """A trained model to start from, which takes the data of the new run.
+    """A trained model to start from, which takes the data of the new run."""
 
-    Attributes:
-        model: Name of the model.
-        sha256: Checksum of its weights.
-        run: Its content.
-    """
-
-    model: str
-    sha256: str
+    model: str  # its name
+    sha256: str  # of its weights
     run: LoadedRun
 
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """What a run took from a trained model.
+    """What a run took from a trained model."""
 
-    Attributes:
-        model: Name of the model.
-        sha256: Checksum of its weights.
-        taken: Number of parameters that were taken.
-        total: Number of parameters of the new model.
-        new: Modules that start from random weights, with the reason.
-        unused: Modules of the trained model that are not used.
-    """
-
-    model: str
-    sha256: str
-    taken: int
-    total: int
-    new: tuple[str, ...]
-    unused: tuple[str, ...]
+    model: str  # its name
+    taken: int  # number of parameters that were taken
+    total: int  # number of parameters of the new model
+    new: tuple[str, ...]  # modules that start from random weights, with the reason
+    unused: tuple[str, ...]  # modules of the trained model that are not used
 
     def __str__(self) -> str:
         share = f"{self.taken:,} of {self.total:,} parameters come from {self.model}"
@@ -100,12 +84,7 @@ def _sections_of_start(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_start(start: StartConfig, dataset: Dataset) -> StartSource:
-    """Read a trained model and check that it takes the data of a new run, before a model is built for them.
-
-    Raises:
-        MolsliceError: The trained model cannot be read, has changed, or is for data of another kind or with
-            another vocabulary.
-    """
+    """Read a trained model and check that it takes the data of a new run, before its model is built."""
     folder = find_network(start.model)
     run, file = read_run(folder), model_file(folder)
     checksum = file_checksum(file)
@@ -147,7 +126,6 @@ def start_from(source: StartSource, config: RunConfig, model: nn.Module, targets
     unused = trained.keys() - taken.keys() - reasons.keys()
     return StartReport(
         model=source.model,
-        sha256=source.sha256,
         taken=sum(tensor.numel() for tensor in taken.values()),
         total=sum(tensor.numel() for tensor in weights.values()),
         new=tuple(f"{module} ({reason})" for module, reason in _by_module(reasons).items()),

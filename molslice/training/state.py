@@ -73,16 +73,16 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) 
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
-    """Read a checkpoint without running code from the file.
-
-    Returns:
-        The state for `Stepper.load_tensors` and the position of the run.
+    """Read the tensors for `Stepper.load_tensors` and the position of a run; no code in the file is run.
 
     Raises:
         MolsliceError: The file is damaged or not a checkpoint of this package.
     """
     try:
-        _check_sums(path)
+        if zipfile.is_zipfile(path):  # torch names another file
+            with zipfile.ZipFile(path) as archive:
+                if (name := archive.testzip()) is not None:  # `torch.load` ignores checksums
+                    raise MolsliceError(f"{name} does not match its checksum")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's advice about a pickle of another program
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -91,14 +91,6 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], Progress]:
     except Exception as error:  # noqa: BLE001 - errors of damaged files have no common base
         raise unreadable_checkpoint(path, error) from error
     return content, progress
-
-
-def _check_sums(path: Path) -> None:
-    """Verify the checksums of the archive, because `torch.load` ignores them."""
-    if zipfile.is_zipfile(path):  # torch names another file
-        with zipfile.ZipFile(path) as archive:
-            if (name := archive.testzip()) is not None:
-                raise MolsliceError(f"{name} does not match its checksum")
 
 
 def _check_progress(progress: Progress) -> None:
@@ -120,17 +112,9 @@ def _check_progress(progress: Progress) -> None:
 
 
 def check_like(saved: object, expected: Tensor | Mapping[Any, Any], name: str) -> None:
-    """Refuse tensors of a checkpoint that differ from the run in names, types or shapes.
+    """Refuse tensors of a checkpoint that differ from the run in names, types or shapes, or hold NaN.
 
     torch's fused optimizer reads beyond a tensor that is too small, and a tensor of another type is cast.
-
-    Args:
-        saved: The content of the checkpoint.
-        expected: A tensor of the run, or a mapping of tensors.
-        name: The place in the checkpoint, for messages.
-
-    Raises:
-        MolsliceError: They differ, or a tensor holds NaN.
     """
     if isinstance(expected, Mapping):
         if not isinstance(saved, Mapping):

@@ -62,11 +62,7 @@ def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device)
 
 
 class WaitFinder(TorchDispatchMode):
-    """Notes operators that make the host wait for the device, which a CUDA graph cannot contain.
-
-    Attributes:
-        found: The names of the operators.
-    """
+    """Notes in `found` operators that make the host wait for the device, which a graph cannot contain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,10 +119,7 @@ class StepGraphs:
         return sum(step.graph is not None for step in self._steps.values())
 
     def step(self, micro_batch: MicroBatch) -> Tensor:
-        """Compute a step.
-
-        Args:
-            micro_batch: A whole batch, of which `batch` are `RowNumbers` in any memory.
+        """Compute a step with a whole batch, of which `batch` are `RowNumbers` in any memory.
 
         Returns:
             The loss, a scalar that the next step overwrites.

@@ -15,12 +15,9 @@ from molslice.data.base import DeviceRows, RowNumbers
 from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
-from molslice.training.ema import WeightAverage
-from molslice.training.fabric import seed_step
-from molslice.training.half_weights import HalfWeights
-from molslice.training.optimizer import build_optimizer
+from molslice.training.fabric import gather, seed_step, shard, spread
+from molslice.training.optimizer import HalfWeights, WeightAverage, build_optimizer
 from molslice.training.processes import unused_weights
-from molslice.training.sharding import gather, shard, spread
 from molslice.training.state import check_like
 from molslice.training.step_graphs import StepGraphs
 from molslice.types import MolsliceError
@@ -113,9 +110,7 @@ class Stepper:
     def stream(self, epoch: int, index: int) -> Generator[StepBatch]:
         """Yield batches without end, prepared ahead in a thread for a GPU; see `TrainingBatches.stream`."""
         stream = self.batches.stream(epoch, index)
-        if self.fabric.device.type != "cuda":
-            return stream
-        return prefetch(stream, self._prepare_ahead)
+        return prefetch(stream, self._prepare_ahead) if self.fabric.device.type == "cuda" else stream
 
     def _prepare_ahead(self, batch: Any) -> Any:  # noqa: ANN401
         """Compute in the host's thread what it can of a batch."""
@@ -127,12 +122,9 @@ class Stepper:
         return batch if prepare is None else prepare(batch)
 
     def step(self, batch: StepBatch, number: int, rate: float) -> Tensor:
-        """Update the weights with one batch.
+        """Update the weights with one batch at a learning rate.
 
-        Args:
-            batch: The batch.
-            number: The number of steps before, which with the seed determines the random numbers.
-            rate: The learning rate.
+        The number of steps before, `number`, determines the random numbers together with the seed.
 
         Returns:
             This process's share of the loss, a detached scalar.
@@ -209,13 +201,9 @@ class Stepper:
         }
 
     def load_tensors(self, tensors: dict[str, Any], step: int) -> None:
-        """Load the tensors of a checkpoint, as returned by `tensors` on the first process.
+        """Load the tensors of a checkpoint after `step` steps, as returned by `tensors` on the first process.
 
         Only the state of the optimizer is loaded; its settings come from the configuration.
-
-        Args:
-            tensors: The tensors.
-            step: The number of steps before the checkpoint.
 
         Raises:
             MolsliceError: A part is missing, or differs in names, types or shapes.

@@ -15,10 +15,10 @@ from torch import Tensor
 from molslice.config import RunConfig
 from molslice.folders.run import LAST_CHECKPOINT, write_model
 from molslice.training.batches import StepBatch
+from molslice.training.fabric import local_part
 from molslice.training.optimizer import learning_rate
 from molslice.training.processes import StopRequests
 from molslice.training.records import ProgressBar, Records
-from molslice.training.sharding import local_part
 from molslice.training.state import Progress, load_checkpoint, save_checkpoint, unreadable_checkpoint
 from molslice.training.stepper import Stepper
 from molslice.training.validation import Evaluator
@@ -32,13 +32,7 @@ logger = logging.getLogger(__name__)
 class Trainer:
     """The loop over steps with validations and checkpoints, which writes a run folder.
 
-    Args:
-        stepper: The model and its optimizer.
-        valid: The evaluator of the validation split.
-        folder: The run folder.
-        config: The configuration, with its length in steps.
-        resume: Whether to continue from the last checkpoint in the folder.
-        quiet: Whether to hide the progress bar.
+    The length of the configuration is in steps. With `resume` it continues the last checkpoint in the folder.
 
     Raises:
         MolsliceError: The checkpoint cannot be read or does not fit the model.
@@ -69,13 +63,8 @@ class Trainer:
                 raise unreadable_checkpoint(self.checkpoint, error) from error
         measures = stepper.task.measures
         self.records = Records(folder, measures, self.progress.step) if self.lead else None
-        self.bar = ProgressBar(
-            self.max_steps,
-            self.progress.step,
-            quiet or not self.lead,
-            measures,
-            stepper.batches.dataset.row_name,
-        )
+        row_name, hidden = stepper.batches.dataset.row_name, quiet or not self.lead
+        self.bar = ProgressBar(self.max_steps, self.progress.step, hidden, measures, row_name)
         self._earlier_seconds, self._start = self.progress.seconds, time.perf_counter()
         self._earlier_rows = self.progress.rows
         # each process sums its own losses; only the first one continues the sum of the checkpoint
@@ -106,13 +95,15 @@ class Trainer:
                     rate = learning_rate(self.config.optimizer, step, self.max_steps)
                     self._record_step(batch, self.stepper.step(batch, step, rate))
                     if requests.exchange():
-                        self._checkpoint()
+                        self._refuse_broken()
+                        self._save()
                         self.fabric.barrier()  # a launcher ends all processes when one has ended
                         raise KeyboardInterrupt(self._how_to_resume())
                     if self.progress.validation_due:
                         self._validate()
                     elif self._is_due(self.config.training.checkpoint_every_steps):
-                        self._checkpoint()
+                        self._refuse_broken()
+                        self._save()
                 if requests.exchange():  # during the last validation, whose checkpoint is written
                     raise KeyboardInterrupt(self._how_to_resume())
         finally:
@@ -233,11 +224,6 @@ class Trainer:
         total = self.fabric.all_reduce(values.clone(), reduce_op="sum")
         assert isinstance(total, Tensor)
         return total
-
-    def _checkpoint(self) -> None:
-        """Write a checkpoint between validations."""
-        self._refuse_broken()
-        self._save()
 
     def _save(self) -> None:
         progress = self.progress

@@ -10,19 +10,11 @@ from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
 from molslice.inference.forward import float32_inference
 from molslice.tasks.base import Task
-from molslice.training.sharding import reshard, sharded_inference
+from molslice.training.fabric import reshard, sharded_inference
 
 
 class Evaluator:
-    """Predicts fixed rows of a data set. Each process predicts its share of each batch.
-
-    Args:
-        fabric: The device and the processes.
-        task: The task that defines results and metrics.
-        dataset: The data.
-        rows: The rows, the same on every process.
-        config: The batch sizes.
-    """
+    """Predicts fixed rows of a data set, the same on every process, each its share of each batch."""
 
     def __init__(
         self,
@@ -35,12 +27,8 @@ class Evaluator:
         self.fabric, self.task, self.dataset, self.rows = fabric, task, dataset, rows
         self.truth = np.asarray(dataset.targets[rows])
         tokens = dataset.num_tokens[rows]
-        self.batches = ordered_batches(  # indices into `rows`
-            tokens,
-            token_budget=config.token_budget,
-            batch_size=config.batch_size,
-            parts=config.accumulate,
-        )
+        limits = {"token_budget": config.token_budget, "batch_size": config.batch_size}
+        self.batches = ordered_batches(tokens, **limits, parts=config.accumulate)  # indices into `rows`
         self.padded_tokens = np.array([int(tokens[p].max()) * len(p) for p in self.batches])
 
     def metrics(self, model: nn.Module) -> dict[str, float]:
@@ -64,14 +52,9 @@ class Evaluator:
             model.train(training)
 
     def predict_batch(self, model: nn.Module, places: np.ndarray) -> Tensor:
-        """Predict some rows in float32, as `molslice evaluate` and `molslice predict` do.
+        """Predict the task's results [B, R] in float32, as `molslice evaluate` and `molslice predict` do.
 
-        Args:
-            model: The model, in evaluation mode.
-            places: Indices [B] into the rows of the evaluator.
-
-        Returns:
-            The task's results [B, R].
+        The model is in evaluation mode. `places` are indices [B] into the rows of the evaluator.
         """
         batch = self.dataset.collate(self.rows[places]).to(self.fabric.device, non_blocking=True)
         with float32_inference(self.fabric.device), sharded_inference(model):

@@ -9,9 +9,8 @@ from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
 from molslice.model.graphormer import GraphormerSpec
 from molslice.model.sequences.hierarchical import HierarchicalSpec
-from molslice.training.ema import WeightAverage
 from molslice.training.fabric import seed_step
-from molslice.training.optimizer import build_optimizer, learning_rate, parameter_groups
+from molslice.training.optimizer import WeightAverage, build_optimizer, learning_rate, parameter_groups
 from molslice.types import DataSpec
 
 

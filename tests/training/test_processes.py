@@ -35,7 +35,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from molslice.config import load_config
 from molslice.inference.forward import float32_inference
 from molslice.tasks.pretraining import Pretraining
-from molslice.training import run, sharding
+from molslice.training import run
+from molslice.training import fabric as sharding
 from molslice.training.run import train
 from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError

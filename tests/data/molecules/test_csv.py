@@ -8,7 +8,7 @@ import pytest
 
 from molslice.data import DATASETS, build_dataset
 from molslice.data.molecules.csv import Csv, checked_units
-from molslice.training.plan import _describe_targets
+from molslice.training.run import _describe_targets
 from molslice.types import MolsliceError
 from tests.real_data import shared
 
