@@ -5,7 +5,6 @@ much an atom changes the prediction; for that, use contributions.
 """
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,38 +16,20 @@ from molslice.inference.forward import float32_inference
 from molslice.inference.maps import Kind, attention_maps
 from molslice.types import MolsliceError
 
-__all__ = ["LayerMaps", "check_maps", "layer_maps"]
+__all__ = ["check_maps", "layer_maps"]
 
 GRAPH_TOKEN = "weight for the graph token"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerMaps:
-    """The maps of L layers over n atoms, with the graph token as token 0.
+def layer_maps(score: Score, molecule: MaskedMolecule) -> tuple[str, Kind, np.ndarray, dict[str, np.ndarray]]:
+    """Compute the maps of all layers of the first network of a score, as fields of `AttentionView`.
 
-    Attributes:
-        attention: Name of the attention.
-        kind: `exact`, or `influence` for an attention without an exact map.
-        maps: Mean over the heads of each layer, float32 [L, 1 + n, 1 + n]. Entry (i, j) is the weight of
-            token j in the output of token i.
-        by_atom: Values of each atom, float32 [L, n], by caption: what the attention defines (such as the
-            share of channels that a sort moves to the graph token, or the competition of a flow), then the
-            weight in the output of the graph token.
+    Returns:
+        The name of the attention and the kind of its maps. The maps, mean over the heads of each layer,
+        float32 [L, 1 + n, 1 + n]. Values of each atom, float32 [L, n], by caption: what the attention defines
+        (such as the share of channels that a sort moves to the graph token, or the competition of a flow),
+        then the weight in the output of the graph token.
     """
-
-    attention: str
-    kind: Kind
-    maps: np.ndarray
-    by_atom: dict[str, np.ndarray]
-
-
-def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
-    """Compute the maps of all layers of the first network of a score.
-
-    Raises:
-        MolsliceError: The network has no attention.
-    """
-    check_maps(score)
     # a copy, because recording would mix the calls of other threads
     model = copy.deepcopy(score.networks[0].model)
     with float32_inference(score.device, gradients=True):
@@ -60,15 +41,11 @@ def layer_maps(score: Score, molecule: MaskedMolecule) -> LayerMaps:
         )
         for caption in layers[0].by_token
     }
-    return LayerMaps(layers[0].name, layers[0].kind, maps, {**by_atom, GRAPH_TOKEN: maps[:, 0, 1:]})
+    return layers[0].name, layers[0].kind, maps, {**by_atom, GRAPH_TOKEN: maps[:, 0, 1:]}
 
 
 def check_maps(score: Score) -> None:
-    """Check that `layer_maps` supports the first network.
-
-    Raises:
-        MolsliceError: It has no attention.
-    """
+    """Check that `layer_maps` supports the first network."""
     network = score.networks[0]
     if not any(isinstance(module, Attention) for module in network.model.modules()):
         raise MolsliceError(

@@ -87,8 +87,11 @@ class Explainer:
     ) -> None:
         if method not in METHODS:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
-        if max_evaluations is not None:
-            _check_evaluations(max_evaluations, method)
+        if max_evaluations is not None and method != "shapley":
+            raise MolsliceError(f"max_evaluations={max_evaluations} needs the method shapley, not {method}")
+        is_number = isinstance(max_evaluations, int) and not isinstance(max_evaluations, bool)
+        if max_evaluations is not None and not (is_number and max_evaluations >= 1):
+            raise MolsliceError(f"invalid max_evaluations {max_evaluations!r}: give a number from 1")
         self.progress, self.max_evaluations = progress, max_evaluations or MAX_COALITIONS
         if method == "attention":
             target = target or predictor.target_names[0]  # the maps are the same for all targets
@@ -102,13 +105,9 @@ class Explainer:
             check_maps(self.score)
 
     def __call__(self, smiles: str) -> Contributions | AttentionView:
-        """Explain one molecule, of a mixture the one that the model predicts.
-
-        Raises:
-            MolsliceError: The SMILES cannot be read, the prediction is not finite, or the method fails for
-                this molecule.
-        """
-        from molslice.chem.naming import element_symbols  # needs rdkit
+        """Explain one molecule, of a mixture the one that the model predicts."""
+        from molslice.chem.canonical import canonical_order  # needs rdkit
+        from molslice.chem.naming import element_symbols
 
         network, given = self.score.networks[0], smiles
         (smiles,) = choose_fragments([given], *self.treatment).smiles
@@ -122,10 +121,10 @@ class Explainer:
             raise MolsliceError(f"cannot read the SMILES {shown}: {reason}")
         molecule = MaskedMolecule(store, self.score.device)
         elements = element_symbols(smiles, as_written=network.atom_order == "input")
-        order = _order(smiles, network.atom_order, len(elements))
-        if self.method == "attention":
-            return self._maps(smiles, molecule, elements, order)
-        return self._contributions(smiles, molecule, elements, order)
+        # the position in the SMILES of each atom of the model's arrays
+        order = np.arange(len(elements)) if network.atom_order == "input" else canonical_order(smiles)
+        explain = self._maps if self.method == "attention" else self._contributions
+        return explain(smiles, molecule, elements, order)
 
     def _contributions(
         self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
@@ -135,8 +134,7 @@ class Explainer:
         baseline, prediction = score.of_masked(molecule, ends)
         of_bonds, errors, limits = None, None, {}
         if self.method == "gradients":
-            gradients = integrated_gradients(score, molecule)
-            values, of_bonds, evaluations = gradients.contributions, gradients.of_bonds, gradients.steps
+            values, of_bonds, evaluations = integrated_gradients(score, molecule)
         else:
             with Progress("explain", None, "masked molecules", shown=self.progress) as bar:
                 limits = {
@@ -166,26 +164,19 @@ class Explainer:
     def _maps(
         self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
     ) -> AttentionView:
-        layers = layer_maps(self.score, molecule)
+        attention, kind, layers, values = layer_maps(self.score, molecule)
         size = len(elements) + 1
         tokens = np.concatenate([[0], order + 1])
-        maps = np.zeros((len(layers.maps), size, size), np.float32)
-        maps[:, tokens[:, None], tokens] = layers.maps
+        maps = np.zeros((len(layers), size, size), np.float32)
+        maps[:, tokens[:, None], tokens] = layers
         by_atom = {
-            caption: np.stack([_spread(layer, order, len(elements)) for layer in values])
-            for caption, values in layers.by_atom.items()
+            caption: np.stack([_spread(layer, order, len(elements)) for layer in of_layers])
+            for caption, of_layers in values.items()
         }
         first, count, note = self.score.networks[0].name, len(self.score.networks), ""
         if count > 1:
             note = f"{first}, the first of {count} networks"
-        return AttentionView(smiles, self.model, note, layers.attention, layers.kind, elements, maps, by_atom)
-
-
-def _order(smiles: str, atom_order: str, atoms: int) -> np.ndarray:
-    """Return the position in the SMILES of each atom of the model's arrays, int64."""
-    from molslice.chem.canonical import canonical_order  # needs rdkit
-
-    return np.arange(atoms) if atom_order == "input" else canonical_order(smiles)
+        return AttentionView(smiles, self.model, note, attention, kind, elements, maps, by_atom)
 
 
 def _spread(values: np.ndarray, order: np.ndarray, atoms: int) -> np.ndarray:
@@ -193,13 +184,6 @@ def _spread(values: np.ndarray, order: np.ndarray, atoms: int) -> np.ndarray:
     placed = np.zeros(atoms, values.dtype)
     placed[order] = values
     return placed
-
-
-def _check_evaluations(count: int, method: Method) -> None:
-    if method != "shapley":
-        raise MolsliceError(f"max_evaluations={count} needs the method shapley, not {method}")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise MolsliceError(f"invalid max_evaluations {count!r}: give a number from 1")
 
 
 def _shapley(

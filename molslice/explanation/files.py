@@ -44,16 +44,7 @@ class FolderReport:
 def read_rows(
     sources: Sequence[File | str], smiles_column: str | None = None, delimiter: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the place and the SMILES of each row of files.
-
-    Args:
-        sources: Files, URLs and patterns in the formats of `open_molecules`.
-        smiles_column: The column of SMILES; None finds it.
-        delimiter: The character between cells; None finds it.
-
-    Raises:
-        MolsliceError: A file cannot be read.
-    """
+    """Yield the place and the SMILES of each row of files, URLs and patterns; see `open_molecules`."""
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
         for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
             for place, smiles in enumerate(chunk[table.smiles_column]):

@@ -15,7 +15,6 @@ Source: Sundararajan, Taly and Yan 2017, "Axiomatic Attribution for Deep Network
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from molslice.inference.predictions import NOT_FINITE
 from molslice.model.graphormer import Graphormer
 from molslice.types import MolsliceError
 
-__all__ = ["TOLERANCE", "IntegratedGradients", "check_gradients", "integrated_gradients"]
+__all__ = ["TOLERANCE", "check_gradients", "integrated_gradients"]
 
 TOLERANCE = 1e-3  # of the completeness error, in standard deviations of the target; for classes in log-odds
 NODES = 4  # of the quadrature in an interval
@@ -37,24 +36,9 @@ MAX_STEPS = 2_048
 SHORTEST = 2.0**-12  # an interval in which the score changes by more than the tolerance is a jump
 
 
-@dataclass(frozen=True, slots=True)
-class IntegratedGradients:
-    """The contributions of n atoms, in the unit of the score.
-
-    Attributes:
-        contributions: Contribution of each atom, float64 [n].
-        of_bonds: The part of `contributions` that comes from bonds, float64 [n].
-        steps: Number of gradients.
-    """
-
-    contributions: np.ndarray
-    of_bonds: np.ndarray
-    steps: int
-
-
 def integrated_gradients(
     score: Score, molecule: MaskedMolecule, tolerance: float = TOLERANCE
-) -> IntegratedGradients:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Compute the contribution of each atom; see the module.
 
     Args:
@@ -63,11 +47,14 @@ def integrated_gradients(
         tolerance: Largest difference between the sum of the contributions and the score of the molecule minus
             the score of the baseline, in standard deviations of the target.
 
+    Returns:
+        The contribution of each of n atoms in the unit of the score, float64 [n], the part of it that comes
+        from bonds, float64 [n], and the number of gradients.
+
     Raises:
-        MolsliceError: The model is not a Graphormer, a gradient is not finite, or the difference is above the
-            tolerance because the score jumps along the path.
+        MolsliceError: A gradient is not finite, or the difference is above the tolerance because the score
+            jumps along the path.
     """
-    check_gradients(score)
     limit = tolerance * score.spread
     totals, steps = np.zeros(molecule.num_atoms + molecule.num_bonds), 0
     for index in range(len(score.networks)):
@@ -77,15 +64,11 @@ def integrated_gradients(
     atoms, bonds = np.split(totals, [molecule.num_atoms])
     of_bonds = np.zeros(molecule.num_atoms)
     np.add.at(of_bonds, molecule.bond_ends, bonds[:, None] / 2)
-    return IntegratedGradients(atoms + of_bonds, of_bonds, steps)
+    return atoms + of_bonds, of_bonds, steps
 
 
 def check_gradients(score: Score) -> None:
-    """Check that `integrated_gradients` supports the networks.
-
-    Raises:
-        MolsliceError: A network is not a Graphormer.
-    """
+    """Check that `integrated_gradients` supports the networks."""
     for network in score.networks:
         if not isinstance(network.model, Graphormer):
             raise MolsliceError(

@@ -170,7 +170,7 @@ class AttentionView:
         elements: Symbol of each atom.
         maps: Mean over the heads of each of L layers, float32 [L, 1 + n, 1 + n]. Entry (i, j) is the weight
             of token j in the output of token i; token 0 is the graph token.
-        by_atom: Values of each atom, float32 [L, n], by caption; see `LayerMaps`.
+        by_atom: Values of each atom, float32 [L, n], by caption; see `layer_maps`.
     """
 
     smiles: str
@@ -197,17 +197,7 @@ class AttentionView:
         }
 
     def picture(self, ending: str = ".svg") -> bytes:
-        """Draw the values of the atoms on the structure beside the map, means over the layers.
-
-        Args:
-            ending: `.svg` or `.png`.
-
-        Returns:
-            The contents of the file.
-
-        Raises:
-            MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
-        """
+        """Draw the values of the atoms beside the map, means over the layers; see `Contributions.picture`."""
         from molslice.chem.coloring import Matrix, draw_colored  # needs rdkit
 
         caption, values = next(iter(self.by_atom.items()))

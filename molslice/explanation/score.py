@@ -64,10 +64,7 @@ class Score:
     def of_network(self, index: int, batch: MoleculeBatch, model: nn.Module) -> Float[Tensor, " B"]:
         """Return the score of each molecule by one of the networks, float64 in the unit.
 
-        Args:
-            index: The index of the network.
-            batch: The molecules.
-            model: The module of the network, or a changed copy of it.
+        `model` is the module of the network, or a changed copy of it.
         """
         factor, offset = self.scales[index]
         return model(batch).prediction[:, self.column].double() * factor + offset

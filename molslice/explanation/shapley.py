@@ -81,18 +81,14 @@ def exact_shapley(game: Game, players: int) -> ShapleyValues:
     numbers = np.arange(1 << players)
     members = (numbers[:, None] >> np.arange(players)) & 1 == 1
     values = game(members)
-    sizes = members.sum(1)
-    shapley = np.zeros(players)
+    # the share of the orders in which a player joins a given coalition, by the size of the coalition
+    shares = np.array([1.0 / (players * math.comb(players - 1, size)) for size in range(players)])
+    sizes, shapley = members.sum(1), np.zeros(players)
     for player in range(players):
         without = numbers[~members[:, player]]
-        weights = np.array([_weight(int(size), players) for size in sizes[without]])
+        weights = shares[sizes[without]]
         shapley[player] = weights @ (values[without | (1 << player)] - values[without])
     return ShapleyValues(shapley, np.zeros(players), len(numbers), 0)
-
-
-def _weight(size: int, players: int) -> float:
-    """Return the share of the orders in which a player joins a given coalition."""
-    return 1.0 / (players * math.comb(players - 1, size))
 
 
 def sampled_shapley(game: Game, players: int, limit: float, max_pairs: int, seed: int = 0) -> ShapleyValues:
@@ -111,7 +107,7 @@ def sampled_shapley(game: Game, players: int, limit: float, max_pairs: int, seed
             _mean_changes(orders, odd), _mean_corrected(orders, odd), key=lambda estimate: estimate[1].max()
         )
         if errors.max() <= limit or len(orders) == max_pairs:
-            return ShapleyValues(values, errors, seen.count, len(orders))
+            return ShapleyValues(values, errors, len(seen.known), len(orders))
         wanted = min(math.ceil(GROWTH * wanted), max_pairs)
 
 
@@ -167,11 +163,6 @@ class _Remembered:
     def __init__(self, game: Game) -> None:
         self.game = game
         self.known: dict[bytes, float] = {}
-
-    @property
-    def count(self) -> int:
-        """Number of coalitions that were evaluated."""
-        return len(self.known)
 
     def __call__(self, members: np.ndarray) -> np.ndarray:
         keys = [row.tobytes() for row in np.packbits(members, axis=1)]

@@ -37,12 +37,7 @@ class Surrogate:
 
     @classmethod
     def fit(cls, members: np.ndarray, values: np.ndarray) -> Self:
-        """Fit the surrogate.
-
-        Args:
-            members: Coalitions, bool [K, m]. The first `MOST_COALITIONS` different ones are used.
-            values: The odd part of the game, float64 [K].
-        """
+        """Fit the surrogate to the first `MOST_COALITIONS` different coalitions of bool [K, m]."""
         from scipy.linalg import solve
 
         first = members[:, :1]
