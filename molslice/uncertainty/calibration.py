@@ -17,12 +17,7 @@ from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.types import MolsliceError
-from molslice.uncertainty.conformal import (
-    check_level,
-    check_rows,
-    class_sets,
-    intervals,
-)
+from molslice.uncertainty.conformal import check_level, check_rows, class_sets, intervals
 from molslice.uncertainty.probabilities import calibrate, fit_platt
 
 __all__ = ["ARRAYS", "CALIBRATION", "Calibration", "HeldOut"]
@@ -139,11 +134,7 @@ class HeldOut:
         return difficulty + self.floor
 
     def check(self, kind: str, level: float) -> None:
-        """Check that there are enough rows for a level.
-
-        Raises:
-            MolsliceError: There are too few.
-        """
+        """Refuse a level for which there are too few rows."""
         if kind == "regression":
             check_rows(len(self.truth), level, f"target {self.name!r}")
             return
@@ -201,11 +192,7 @@ class Calibration:
         return any(target.floor is not None for target in self.targets)
 
     def check(self, level: float) -> None:
-        """Check that a level is valid and that every target has enough held-out rows for it.
-
-        Raises:
-            MolsliceError: It is not, or a target has too few.
-        """
+        """Check that a level is valid and that every target has enough held-out rows for it."""
         check_level(level)
         for target in self.targets:
             target.check(self.kind, level)
@@ -218,27 +205,19 @@ class Calibration:
         Args:
             predictions: Predictions by the model of each fold, float [K, m, T].
             difficulty: Difficulty of each row for the model of each fold, float [K, m, T]; None without one.
-            level: The probability that an interval covers the truth.
+            level: The probability that an interval covers the truth, for which there are enough rows; see
+                `check`.
 
         Returns:
             Lower and upper bounds in the units of the targets, float64 [m, T] each. They enclose the mean
             over the folds.
-
-        Raises:
-            MolsliceError: A target has too few held-out rows.
         """
         bounds = []
         for index, target in enumerate(self.targets):
             centers = target.transform(predictions[:, :, index])
             scales = target.scale(None if difficulty is None else difficulty[:, :, index])
-            ends = intervals(
-                centers,
-                np.broadcast_to(scales, centers.shape),
-                target.scores,
-                target.folds,
-                level,
-                f"target {target.name!r}",
-            )
+            scales = np.broadcast_to(scales, centers.shape)
+            ends = intervals(centers, scales, target.scores, target.folds, level)
             bounds.append(tuple(map(target.invert, ends)))
         lower, upper = (np.stack(side, axis=1) for side in zip(*bounds, strict=True))
         middle = np.asarray(predictions, np.float64).mean(0)
@@ -250,13 +229,10 @@ class Calibration:
         Args:
             probabilities: Probability of class 1 by the model of each fold, float [K, m, T]; of each of C
                 classes, float [K, m, C], if there are more than two.
-            level: The probability that a set holds the true class.
+            level: The probability that a set holds the true class, for which there are enough rows.
 
         Returns:
             Whether the set has class 0 and class 1, bool [m, T, 2], or each class, bool [m, 1, C].
-
-        Raises:
-            MolsliceError: A class has too few held-out rows.
         """
         sets = [
             class_sets(
@@ -265,8 +241,6 @@ class Calibration:
                 target.truth,
                 target.folds,
                 level,
-                f"target {target.name!r}",
-                target.classes,
             )
             for index, target in enumerate(self.targets)
         ]
@@ -289,11 +263,7 @@ class Calibration:
         return total.hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Write the files of the model folder.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Write the files of the model folder."""
         arrays = {
             f"{index}/{field}": np.ascontiguousarray(values)
             for index, target in enumerate(self.targets)

@@ -9,7 +9,6 @@ Predictors" (sets for each class).
 """
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -22,11 +21,7 @@ CELLS = 1 << 22  # numbers of an array of new rows by held-out rows
 
 
 def check_level(level: float) -> float:
-    """Return a level as a number.
-
-    Raises:
-        MolsliceError: It is not a number between 0 and 1.
-    """
+    """Return a level as a number, if it is between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0 < level < 1:
         raise MolsliceError(f"invalid interval {level!r}: give a probability between 0 and 1, such as 0.9")
     return float(level)
@@ -54,16 +49,7 @@ def required_rows(level: float) -> int:
 
 
 def check_rows(rows: int, level: float, what: str) -> None:
-    """Check that there are enough held-out rows for a level.
-
-    Args:
-        rows: Number of held-out rows.
-        level: The probability.
-        what: What the rows are of, for the message.
-
-    Raises:
-        MolsliceError: There are too few.
-    """
+    """Refuse a level for which there are too few held-out rows; `what` says of what, for the message."""
     needed = required_rows(level)
     if rows < needed:
         raise MolsliceError(
@@ -78,7 +64,6 @@ def intervals(
     scores: np.ndarray,
     folds: np.ndarray,
     level: float,
-    what: str = "the target",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the interval of each of m new rows.
 
@@ -90,19 +75,15 @@ def intervals(
     Args:
         predictions: Prediction of each row by the model of each of K folds, float [K, m].
         scales: Scale of the error of each row by each fold, positive, float [K, m].
-        scores: |truth - prediction| / scale of the n held-out rows, float [n].
+        scores: |truth - prediction| / scale of the n held-out rows, float [n]; enough of them for the level
+            (`check_rows`).
         folds: Fold of each held-out row, int [n], from 0 to K - 1.
         level: The probability that an interval covers the truth. It is exact for one fold. For several folds
             and many rows about 2 level - 1 is guaranteed (theorem 4), and about `level` is usual.
-        what: What the held-out rows are of, for messages.
 
     Returns:
         Lower and upper bounds, float64 [m] each, in the unit of `predictions`.
-
-    Raises:
-        MolsliceError: There are too few held-out rows.
     """
-    check_rows(len(scores), level, what)
     rank = quantile_rank(len(scores), level)
     predictions, scales = np.asarray(predictions, np.float64), np.asarray(scales, np.float64)
     if len(predictions) == 1:
@@ -126,8 +107,6 @@ def class_sets(
     labels: np.ndarray,
     folds: np.ndarray,
     level: float,
-    what: str = "",
-    names: Sequence[str] = (),
 ) -> np.ndarray:
     """Find the classes that each of m new rows may have.
 
@@ -138,17 +117,12 @@ def class_sets(
         probabilities: Probability of class 1 of each row by the model of each of K folds, float [K, m]; of
             each of C classes, float [K, m, C], if there are more than two.
         held_out: The same probabilities of the n held-out rows, float [n] or [n, C].
-        labels: Class of the held-out rows, from 0, [n].
+        labels: Class of the held-out rows, from 0, [n]; enough of each class for the level (`check_rows`).
         folds: Fold of each held-out row, int [n].
         level: The probability that a set holds the true class.
-        what: What the held-out rows are of, for messages.
-        names: Names of the classes, for messages; by default their numbers.
 
     Returns:
         Whether the set has each class, bool [m, 2] or [m, C].
-
-    Raises:
-        MolsliceError: There are too few held-out rows of a class.
     """
     probabilities = np.asarray(probabilities, np.float64)
     # the lower the probability of the class, the stranger the row
@@ -161,7 +135,6 @@ def class_sets(
     for label in range(sets.shape[1]):
         of_class = labels == label
         count = int(of_class.sum())
-        check_rows(count, level, f"class {names[label] if names else label}{what and f' of {what}'}")
         scores, new = known[of_class, label], strange[:, :, label]
         at_least = np.zeros(new.shape[1], np.int64)
         for fold in range(len(new)):

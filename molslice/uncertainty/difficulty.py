@@ -118,11 +118,7 @@ class ErrorScale:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Rebuild a scale.
-
-        Raises:
-            MolsliceError: The values do not describe a scale.
-        """
+        """Rebuild a scale."""
         try:
             names = tuple(str(name) for name in mapping["names"])
             offsets, centers, spreads = (

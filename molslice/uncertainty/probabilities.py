@@ -29,12 +29,7 @@ def calibrate(probabilities: np.ndarray, slope: float, intercept: float) -> np.n
 def fit_platt(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Fit slope and intercept of the log-odds to held-out rows, with Platt's smoothed labels.
 
-    Args:
-        probabilities: Probability of class 1, float [n].
-        labels: Class, 0 or 1, [n].
-
-    Returns:
-        Slope (positive) and intercept.
+    The slope is positive. The probabilities of class 1 and the classes, 0 or 1, are [n] each.
     """
     positive = float(np.sum(labels))
     high, low = (positive + 1.0) / (positive + 2.0), 1.0 / (len(labels) - positive + 2.0)
