@@ -194,6 +194,7 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
 
 def uncertainty_text(result: dict[str, Any]) -> str:
     """Format the coverage of each target at each level and of each group, then the ranking."""
+    from molslice.inference.uncertainty import rank_texts
     from molslice.tasks.metrics import format_metric
 
     levels, groups, lines = [], [], []
@@ -206,12 +207,10 @@ def uncertainty_text(result: dict[str, Any]) -> str:
         for entry in target["groups"]:
             cells = format_metric(entry["error"]), *_coverage_cells(entry), format_metric(_size_of(entry))
             groups.append((target["name"], entry["group"], str(entry["count"]), *cells))
-        ranks = (
-            f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None
-        )
+        ranks = ", ".join(rank_texts(target)) or "uncertainty undefined"
         lines.append(
             f"{target['name']}: miscalibration area {target['miscalibration_area']:.3f}; rank correlation of "
-            f"error with {', '.join(ranks) or 'uncertainty undefined'}"
+            f"error with {ranks}"
         )
     numbers = any("width" in entry for target in result["targets"] for entry in target["levels"])
     size = "width" if numbers else "classes in a set"

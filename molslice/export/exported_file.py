@@ -133,11 +133,7 @@ def describe(predictor: Exportable) -> dict[str, Any]:
 
 
 def trace(predictor: Exportable) -> ExportedProgram:
-    """Trace a model for any number of molecules, atoms and bonds, in operators of torch alone.
-
-    Raises:
-        MolsliceError: The model or its attention cannot be exported.
-    """
+    """Trace a model for any number of molecules, atoms and bonds, in operators of torch alone."""
     module = build_program(predictor)
     arrays = padded_arrays([molecule_arrays("CCO"), molecule_arrays("Cc1ccccc1")])
     shapes = {name: {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} for name in arrays}
@@ -150,21 +146,13 @@ def trace(predictor: Exportable) -> ExportedProgram:
 
 
 def build_program(predictor: Exportable) -> MoleculeProgram:
-    """Return the model, or the mean of the members of an ensemble, as a function of padded arrays.
-
-    Raises:
-        MolsliceError: The model or its attention cannot be exported.
-    """
+    """Return the model, or the mean of the members of an ensemble, as a function of padded arrays."""
     networks = predictor.members if isinstance(predictor, EnsemblePredictor) else (predictor,)
     return MoleculeProgram([(_graphormer(network), network.targets) for network in networks])
 
 
 def _graphormer(network: Predictor) -> Graphormer:
-    """Return the module of a network.
-
-    Raises:
-        MolsliceError: It cannot be exported.
-    """
+    """Return the module of a network, which is refused if it cannot be exported."""
     model, attention = network.model, network.config.attention.name
     if not isinstance(model, Graphormer):
         raise MolsliceError(f"cannot export {network.name}: its model is {network.config.model.name}; {CAN}")
@@ -192,11 +180,9 @@ def check_file(predictor: Exportable, file: Path) -> float:
     order: Any = predictor.atom_order
     arrays = padded_arrays([molecule_arrays(smiles, atom_order=order) for smiles in CHECKED_SMILES])
     predictions = run_file(file, arrays)
-    stated, predictor.fragment = predictor.fragment, "keep"  # the file gets the arrays of the whole mixture
-    try:
-        expected = predictor.predict_with_errors(list(CHECKED_SMILES)).values
-    finally:
-        predictor.fragment = stated
+    with predictor.reader() as reader:  # without a choice of fragments: the file gets whole mixtures
+        (store,) = reader.read([list(CHECKED_SMILES)])
+    expected = predictor.predict_molecules(store).values
     difference = np.abs(predictions - expected)
     allowed = TOLERANCE * np.array(predictor.targets.std) + ROUNDING * np.abs(expected)
     if predictions.shape != expected.shape or not (difference <= allowed).all():

@@ -27,30 +27,12 @@ LARGEST = 2_000_000_000  # bytes of weights in one ONNX file, a limit of protoco
 
 
 def write_program(program: ExportedProgram, path: Path, metadata: str) -> None:
-    """Write a file with all weights and the metadata in it, atomically.
-
-    Args:
-        program: The program.
-        path: The file, `.onnx` or `.pt2`.
-        metadata: The metadata, JSON.
-
-    Raises:
-        MolsliceError: A package is missing, the weights are too large for an ONNX file, or the file cannot be
-            written.
-    """
+    """Write a file with all weights and the metadata, JSON, atomically; `.onnx` or `.pt2`."""
     (_write_onnx if path.suffix == ".onnx" else _write_pt2)(program, path, metadata)
 
 
 def run_file(path: Path, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Predict with an exported file.
-
-    Args:
-        path: The file.
-        arrays: The inputs by name.
-
-    Raises:
-        MolsliceError: onnxruntime is not installed.
-    """
+    """Predict with an exported file from its inputs by name."""
     if path.suffix == ".onnx":
         session = _need("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
         return session.run(None, dict(arrays))[0]
@@ -73,11 +55,7 @@ def quiet_torch() -> Iterator[None]:
 
 
 def _need(name: str) -> ModuleType:
-    """Import a package of the extra `export`.
-
-    Raises:
-        MolsliceError: The package is not installed.
-    """
+    """Import a package of the extra `export`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -85,11 +63,7 @@ def _need(name: str) -> ModuleType:
 
 
 def need_packages() -> None:
-    """Check that all packages of the extra `export` are installed.
-
-    Raises:
-        MolsliceError: A package is missing.
-    """
+    """Check that all packages of the extra `export` are installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         _need(name)
 

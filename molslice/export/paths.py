@@ -61,8 +61,7 @@ def dense_paths(ends: Int[Tensor, "B M 2"], atoms: int) -> DensePaths:
 def dense_distances(adjacency: Float[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
     """Compute the lengths of shortest paths, as `molslice.ops.paths.bond_distances`.
 
-    Args:
-        adjacency: 1 where two atoms share a bond, else 0 [B, A, A].
+    `adjacency` is 1 where two atoms share a bond, else 0 [B, A, A].
     """
     atoms = adjacency.shape[-1]
     identity = torch.eye(atoms, device=adjacency.device)

@@ -19,12 +19,13 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.files.progress import Progress
 from molslice.files.tables import Chunk, Unreadable
-from molslice.inference.columns import ERROR, SMILES, prediction_columns
+from molslice.inference.columns import ERROR, SMILES, distinct_columns, prediction_columns
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
 from molslice.inference.options import PLAIN, PredictionOptions
-from molslice.inference.predictions import Domain, Predictions, uncertainty_columns
+from molslice.inference.predictions import IN_DOMAIN, NEAREST, REASON, SIMILARITY, Domain, Predictions
 from molslice.inference.reading import default_workers
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
@@ -61,6 +62,7 @@ class SmilesPredictor(ABC):
         partner: The name of the second molecule of each row, given as a condition; None for single molecules.
         smiles_column: The column of SMILES in tables; None finds it.
         fit_options: The options of `molslice fit`; empty for other models.
+        classes: The classes of the only target if there are more than two; None otherwise.
         label: Name of a prediction in reports of progress.
     """
 
@@ -77,6 +79,7 @@ class SmilesPredictor(ABC):
     partner: str | None = None
     smiles_column: str | None = None
     fit_options: Mapping[str, Any] = MappingProxyType({})
+    classes: SeveralClasses | None = None
     label: str = "predict"
     _domain: TrainingDomain | None = None
 
@@ -94,6 +97,11 @@ class SmilesPredictor(ABC):
     def target_units(self) -> tuple[str, ...]:
         """Unit of each target; empty for a target without a unit."""
         return tuple(self.targets.units)
+
+    @property
+    def class_names(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the classes of each target; empty if none has names."""
+        return ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,16 +132,27 @@ class SmilesPredictor(ABC):
         Args:
             options: What the predictions have besides their values.
             taken: Names that are used.
+
+        Returns:
+            The names of the numbers, of which the first are `columns` unless they are taken, and of the
+            texts. The name of an interval begins with the name of its prediction.
         """
-        has_intervals = options.level is not None
-        return uncertainty_columns(
-            self.columns,
-            kind=self.targets.kind if has_intervals else None,
-            spread=has_intervals and self.has_spread(options),
-            domain=options.domain is not None,
-            taken=list(taken),
-            labels=self.target_names if self.targets.kind == "multiclass" else (),
-        )
+        taken, kind, has_intervals = list(taken), self.targets.kind, options.level is not None
+        columns = distinct_columns(self.columns, taken=taken)
+        labels: list[str] = []
+        if kind == "multiclass":
+            labels = distinct_columns(self.target_names, taken=[*taken, *columns])
+        numbers, texts = [], [*labels]
+        if has_intervals:
+            ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind, [])
+            ends += ["spread"] * self.has_spread(options)
+            numbers = [f"{name}_{end}" for end in ends for name in columns]
+            texts += [f"{name}_set" for name in (columns if kind == "classification" else labels)]
+        if options.domain is not None:
+            numbers.append(SIMILARITY)
+            texts += [IN_DOMAIN, REASON, NEAREST]
+        names = distinct_columns([*numbers, *texts], taken=[*taken, *columns])
+        return [*columns, *names[: len(numbers)]], names[len(numbers) :]
 
     def has_spread(self, options: PredictionOptions) -> bool:  # noqa: ARG002
         """Return whether predictions with intervals have a spread."""
@@ -162,11 +181,7 @@ class SmilesPredictor(ABC):
         return PredictionOptions(interval, calibration, known, calibration.dropout_passes)
 
     def find_calibration(self) -> Calibration:
-        """Read the held-out rows of the model.
-
-        Raises:
-            MolsliceError: They are missing or damaged.
-        """
+        """Read the held-out rows of the model; missing or damaged ones are an error."""
         calibration = None
         if self.folder is not None:
             calibration = Calibration.read(self.folder, self.targets.kind, self.target_names)
@@ -178,11 +193,7 @@ class SmilesPredictor(ABC):
         return calibration
 
     def find_domain(self) -> TrainingDomain:
-        """Return the training molecules of the model.
-
-        Raises:
-            MolsliceError: They are missing or damaged.
-        """
+        """Return the training molecules of the model; missing or damaged ones are an error."""
         if self._domain is None:  # reading many molecules takes seconds
             self._domain = self._read_domain()
         return self._domain
@@ -220,22 +231,13 @@ class SmilesPredictor(ABC):
     def conditioned(
         self, smiles: list[str], find: Callable[[list[str]], Mapping[str, Sequence[object]]]
     ) -> list[str]:
-        """Return rows with their conditions and second molecules, if the model takes some.
-
-        Args:
-            smiles: The SMILES.
-            find: Returns the cells of columns by their names.
-        """
+        """Return rows with conditions and second molecules; `find` returns the cells of columns by name."""
         if not self.condition_names:
             return smiles
         return conditioned_rows(smiles, find(self.condition_names), self.conditions, self.partner)
 
     def _checked_rows(self, rows: list[str]) -> list[str]:
-        """Return rows.
-
-        Raises:
-            MolsliceError: The model takes conditions, and a row has none.
-        """
+        """Return rows, which are refused if the model takes conditions and a row has none."""
         width, paired = len(self.conditions), self.partner is not None
         for row in rows if width or paired else ():
             if isinstance(row, Conditioned):
@@ -378,34 +380,17 @@ class SmilesPredictor(ABC):
         rows = self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name, **names))
         if options is None:
             options = self.find_options(interval, domain=domain)
-        if not rows:
-            return self._no_rows(options)
         if workers is None:
             workers = 0 if self.device.type == "cpu" else default_workers(self.device, len(rows))
         done: list[Predictions] = []
-        chunks = (rows[start : start + self.chunk_rows] for start in range(0, len(rows), self.chunk_rows))
+        starts = range(0, max(len(rows), 1), self.chunk_rows)  # no rows are one chunk too
+        chunks = (rows[start : start + self.chunk_rows] for start in starts)
         predicted = self.predict_chunks(chunks, options, workers)
         with closing(predicted), Progress(self.label, len(rows), "molecules", shown=progress) as bar:
             for predictions in predicted:
                 done.append(predictions)
                 bar.update(len(predictions.errors))
         return Predictions.concatenate(done)
-
-    def _no_rows(self, options: PredictionOptions) -> Predictions:
-        """Return the predictions of no molecules."""
-        empty = np.empty((0, len(self.columns)), np.float32)
-        domain, several = None if options.domain is None else [], self.targets.kind == "multiclass"
-        labels: list[str] | None = [] if several else None
-        if options.level is None:
-            return Predictions(empty, [], domain=domain, labels=labels)
-        spread = empty if self.has_spread(options) else None
-        if several:
-            sets = np.empty((0, 1, empty.shape[1]), bool)
-            return Predictions(empty, [], spread, sets=sets, domain=domain, labels=labels)
-        if self.targets.kind == "classification":
-            sets = np.empty((*empty.shape, 2), bool)
-            return Predictions(empty, [], spread, sets=sets, calibrated=empty, domain=domain)
-        return Predictions(empty, [], spread, lower=empty, upper=empty, domain=domain)
 
 
 def _predict_chunk(smiles: list[str]) -> Predictions:

@@ -2,18 +2,17 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
-from molslice.files.received import open_tensors
+from molslice.files.received import read_arrays
 from molslice.inference.predictions import Domain, Neighbor
 from molslice.types import MolsliceError
 
@@ -119,12 +118,7 @@ class TrainingDomain:
         )
 
     def compare(self, smiles: Sequence[str], errors: Sequence[str | None]) -> list[Domain | None]:
-        """Compare molecules with the training molecules.
-
-        Args:
-            smiles: The molecules.
-            errors: Reason of each row that cannot be predicted; such a row gets None.
-        """
+        """Compare molecules with the training molecules; a row with the reason of an error gets None."""
         return [
             None if reason is not None else self._compare(text)
             for text, reason in zip(smiles, errors, strict=True)
@@ -162,13 +156,7 @@ class TrainingDomain:
         return Domain(not reason, reason, neighbors)
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
-        """Find which molecules are training molecules; those that cannot be read are not, bool [n].
-
-        Args:
-            smiles: The n molecules.
-            fragment: What happens to a mixture; see `choose_fragment`.
-            standardize: What standard form molecules get; see `choose_fragments`.
-        """
+        """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
         from molslice.chem.canonical import canonical_molecule  # needs rdkit
         from molslice.chem.smiles import ChemError
 
@@ -179,11 +167,7 @@ class TrainingDomain:
         return contained
 
     def write(self, folder: Path) -> None:
-        """Write the files of the model folder.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Write the files of the model folder."""
         text = np.frombuffer("\n".join(self.smiles).encode(), np.uint8)
         arrays = {"starts": self.index.starts, "bins": self.index.bins, "counts": self.index.counts}
         values = {} if self.values is None else {VALUES: self.values}
@@ -200,11 +184,7 @@ class TrainingDomain:
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingDomain | None":
-        """Read the domain of a model folder; None if it has none.
-
-        Raises:
-            MolsliceError: A file is damaged.
-        """
+        """Read the domain of a model folder; None if it has none."""
         from molslice.chem.neighbors import CountIndex  # needs rdkit
 
         file = folder / DOMAIN
@@ -214,22 +194,22 @@ class TrainingDomain:
         try:
             if header.get("format") != FORMAT:
                 raise ValueError(f"format {header.get('format')!r}; this version reads {FORMAT!r}")
-            arrays = _read_arrays(folder / ARRAYS)
-            smiles = arrays.pop("text").tobytes().decode().split("\n")
-            values = arrays.pop(VALUES, None)
+            arrays = read_arrays(folder / ARRAYS)
+            text, *index = (_array_of(arrays, name) for name in ("text", "starts", "bins", "counts"))
+            smiles, values = text.tobytes().decode().split("\n"), arrays.get(VALUES)
             least, most = map(int, header["sizes"])
-            threshold = float(header["threshold"])
-            _check(arrays, len(smiles), header["molecules"], threshold)
-            if values is not None and (
-                values.dtype != np.float32 or values.ndim != 2 or len(values) != len(smiles)
-            ):
+            threshold, is_sample = float(header["threshold"]), bool(header["is_sample"])
+            _check(*index, molecules=len(smiles), stated=header["molecules"])
+            if not 0 <= threshold <= 1:
+                raise ValueError(f"threshold {threshold}")
+            shape = None if values is None else (values.dtype.name, values.ndim, len(values))
+            if values is not None and shape != ("float32", 2, len(smiles)):
                 raise ValueError(
                     f"values are {values.dtype} {list(values.shape)} for {len(smiles)} molecules"
                 )
-            index, elements = CountIndex(**arrays), list(map(str, header["elements"]))
-            is_sample = bool(header["is_sample"])
+            elements, index = list(map(str, header["elements"])), CountIndex(*index)
             return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample, values=values)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SafetensorError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
 
 
@@ -241,23 +221,17 @@ def _mean(values: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
 
 
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    with open_tensors(file, "numpy") as opened:
-        names = [*FIELDS, *({VALUES} & set(opened.keys()))]
-        arrays = {name: opened.get_tensor(name) for name in names}
-    for name, kind in FIELDS.items():
-        if arrays[name].dtype != kind or arrays[name].ndim != 1:
-            raise ValueError(f"{name} is {arrays[name].dtype} of {arrays[name].ndim} dimensions")
-    return arrays
+def _array_of(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    array = arrays[name]
+    if array.dtype != FIELDS[name] or array.ndim != 1:
+        raise ValueError(f"{name} is {array.dtype} of {array.ndim} dimensions")
+    return array
 
 
-def _check(arrays: dict[str, np.ndarray], molecules: int, stated: object, threshold: float) -> None:
-    starts, bins, counts = arrays["starts"], arrays["bins"], arrays["counts"]
+def _check(starts: np.ndarray, bins: np.ndarray, counts: np.ndarray, molecules: int, stated: object) -> None:
     if molecules != stated or len(starts) != molecules + 1:
         raise ValueError(f"{molecules} molecules and {len(starts)} starts, {stated} are stated")
     if starts[0] != 0 or starts[-1] != len(bins) or (np.diff(starts) < 0).any() or len(bins) != len(counts):
         raise ValueError("the starts do not fit the counts")
     if len(bins) and bins.max() >= 2048:
         raise ValueError(f"bin {bins.max()} of 2048")
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold {threshold}")

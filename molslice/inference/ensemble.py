@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,10 +64,31 @@ class EnsemblePredictor(SmilesPredictor):
         """Return the reader of the members; see `Predictor.reader`."""
         return self.members[0].reader(workers)
 
-    def predict_molecules(self, molecules: MoleculeStore, options: PredictionOptions = PLAIN) -> Predictions:
-        """Predict the rows of a store; see `SmilesPredictor.predict_molecules`."""
-        asked = self._options_of_members(options)
-        return self._mean([member.predict_molecules(molecules, asked) for member in self.members], options)
+    def predict_molecules(
+        self,
+        molecules: MoleculeStore,
+        options: PredictionOptions = PLAIN,
+        **rows: Any,  # noqa: ANN401
+    ) -> Predictions:
+        """Predict the rows of a store, or some of them, as `Predictor.predict_molecules`.
+
+        A row that a member cannot predict has its reason.
+        """
+        # the spreads of the members are needed for the spread of the ensemble
+        asked = PredictionOptions(
+            dropout_passes=options.dropout_passes, with_members=self.needs_spread(options)
+        )
+        predicted = [member.predict_molecules(molecules, asked, **rows) for member in self.members]
+        values = np.stack([predictions.values for predictions in predicted], axis=1)
+        errors = [
+            next((reason for reason in reasons if reason is not None), None)
+            for reasons in zip(*(predictions.errors for predictions in predicted), strict=True)
+        ]
+        mean = Predictions(values.astype(np.float64).mean(1).astype(np.float32), errors)
+        members = [predictions.members for predictions in predicted if predictions.members is not None]
+        spreads = [member.spread for member in members if member.spread is not None]
+        stated = np.stack(spreads, axis=1) if spreads else None
+        return add_uncertainty(mean, Members.of_ensemble(values, stated), options)
 
     def predict_dataset(
         self,
@@ -78,31 +100,9 @@ class EnsemblePredictor(SmilesPredictor):
         progress: bool = False,
     ) -> Predictions:
         """Predict rows of a data set; see `Predictor.predict_dataset`."""
-        asked = self._options_of_members(options)
-        predicted = [
-            member.predict_dataset(dataset, rows, asked, atom_permutation=atom_permutation, progress=progress)
-            for member in self.members
-        ]
-        return self._mean(predicted, options)
-
-    def _options_of_members(self, options: PredictionOptions) -> PredictionOptions:
-        """Return the options of the members: their spreads are needed for the spread of the ensemble."""
-        return PredictionOptions(
-            dropout_passes=options.dropout_passes, with_members=self.needs_spread(options)
+        return self.predict_molecules(
+            dataset.store, options, rows=rows, atom_permutation=atom_permutation, progress=progress
         )
-
-    def _mean(self, predicted: Sequence[Predictions], options: PredictionOptions) -> Predictions:
-        """Return the mean; a row that a member cannot predict has its reason."""
-        values = np.stack([predictions.values for predictions in predicted], axis=1)
-        errors = [
-            next((reason for reason in reasons if reason is not None), None)
-            for reasons in zip(*(predictions.errors for predictions in predicted), strict=True)
-        ]
-        mean = Predictions(values.astype(np.float64).mean(1).astype(np.float32), errors)
-        members = [predictions.members for predictions in predicted if predictions.members is not None]
-        spreads = [member.spread for member in members if member.spread is not None]
-        stated = np.stack(spreads, axis=1) if spreads else None
-        return add_uncertainty(mean, Members.of_ensemble(values, stated), options)
 
 
 def _described(member: Predictor) -> tuple[object, ...]:

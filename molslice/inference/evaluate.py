@@ -1,7 +1,6 @@
 """The error of a trained model on a split of a data set."""
 
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -20,7 +19,7 @@ from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
-from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.tasks.metrics import METRIC_NAMES, metric_per_target
 from molslice.types import DataSpec, MolsliceError
 
 __all__ = ["check_split", "check_targets", "count_trained", "evaluate"]
@@ -101,22 +100,19 @@ def evaluate(
             if strict:
                 raise MolsliceError(failure_text(dataset.where(int(row)), "", reason))
             refusals.add(reason, "", dataset.where(int(row)))
+    labels, values = labels[readable], predictions.values[readable].astype(np.float64)
+    metric, errors = _errors(predictor, dataset, labels, values)
+    counts = np.isfinite(labels).sum(0).tolist()
+    targets = zip(dataset.target_names, dataset.target_units, counts, errors, strict=True)
     result = {
         "split": split,
         "rows": len(rows) - failed,
         "noun": dataset.row_name,
         "failed": failed,
         "refusals": refusals.report(),
-        "metric": METRIC_NAMES[dataset.kind],
-        "targets": []
-        if dataset.kind == "multiclass"
-        else _errors(dataset, labels[readable], predictions.values[readable]),
+        "metric": metric,
+        "targets": [{"name": name, "unit": unit, "count": count, **of} for name, unit, count, of in targets],
     }
-    if isinstance(predictor, FittedPredictor) and (classes := predictor.classes) is not None:
-        values, truth = predictions.values[readable], labels[readable, 0]
-        measures = {metric: classes.measure(metric, values, truth) for metric in classes.metrics}
-        counted = {"name": dataset.target_names[0], "unit": "", "count": int(np.isfinite(truth).sum())}
-        result |= {"metric": classes.metrics[0], "targets": [{**counted, **measures}]}
     if not isinstance(predictor, FittedPredictor):
         order = predictor.atom_order if atom_permutation is None else f"shuffled, seed {atom_permutation}"
         result |= {**_parameters(predictor), "atoms": order}
@@ -127,11 +123,6 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
     """Count the labeled molecules of some rows that are known training molecules of the model.
 
     The count is 0 if the model has no `domain.json`, or the data have no SMILES.
-
-    Args:
-        predictor: The model.
-        dataset: The data.
-        rows: Row numbers, int64 [n].
     """
     if not isinstance(dataset, MoleculeDataset) or isinstance(dataset, ArraysOnly):
         return 0
@@ -203,11 +194,7 @@ def _difference(given: DataSpec, expected: DataSpec) -> str:
 
 
 def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
-    """Check that a data set has the targets and classes of a model.
-
-    Raises:
-        MolsliceError: They differ.
-    """
+    """Check that a data set has the targets and classes of a model."""
     if dataset.kind != predictor.targets.kind:
         raise MolsliceError(
             f"the model is for {KIND_NAMES[predictor.targets.kind]}, but the targets of {dataset.source} are "
@@ -233,11 +220,7 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
 
 
 def check_split(predictor: SmilesPredictor, dataset: Dataset, split: str) -> None:
-    """Check that the rows of a fit have a split.
-
-    Raises:
-        MolsliceError: The model has learned all of its rows.
-    """
+    """Check that the rows of a fit have a split."""
     if not isinstance(predictor, FittedPredictor) or split in dataset.splits:
         return
     if dataset.source == str(predictor.folder / ROWS):
@@ -251,20 +234,15 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} [{unit}]" if unit else name for name, unit in targets)
 
 
-def _errors(dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
+def _errors(
+    predictor: SmilesPredictor, dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray
+) -> tuple[str, list[dict[str, float]]]:
+    """Return the name of the metric, and the metrics of each target by name."""
+    if predictor.classes is not None:
+        return predictor.classes.metrics[0], [predictor.classes.measure_all(values, labels[:, 0])]
     metric = METRIC_NAMES[dataset.kind]
-    values = values.astype(np.float64)
-    result = []
-    for index, (name, unit) in enumerate(zip(dataset.target_names, dataset.target_units, strict=True)):
-        present = np.isfinite(labels[:, index])
-        truth, guess = labels[present, index], values[present, index]
-        error = _metric(dataset)(guess, truth) if len(truth) else float("nan")
-        result.append({"name": name, "unit": unit, "count": int(present.sum()), metric: error})
-    return result
-
-
-def _metric(dataset: MoleculeDataset) -> Callable[[np.ndarray, np.ndarray], float]:
-    """Return the metric of one target; OGB's own evaluator for PCQM4M."""
-    if isinstance(dataset, Pcqm4m):
-        return lambda guess, truth: evaluate_gap(dataset.version, truth, guess)
-    return mean_absolute_error if dataset.kind == "regression" else roc_auc
+    if isinstance(dataset, Pcqm4m) and np.isfinite(labels).any():  # the evaluator of OGB
+        known = np.isfinite(labels[:, 0])
+        return metric, [{metric: evaluate_gap(dataset.version, labels[known, 0], values[known, 0])}]
+    errors = metric_per_target(predictor.targets, values, labels)
+    return metric, [{metric: errors[name]} for name in dataset.target_names]

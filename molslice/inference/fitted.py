@@ -175,7 +175,7 @@ class FittedPredictor(SmilesPredictor):
 
     @property
     def class_names(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the classes of each target; empty if none has names."""
+        """Names of the classes of each target; see `SmilesPredictor.class_names`."""
         if self.classes is not None:
             return (self.classes.names,)
         words = self.model.class_words

@@ -24,10 +24,6 @@ def float32_inference(device: torch.device | str, *, gradients: bool = False) ->
 
     Covers the default dtype, the default device, autocast, gradients, and reduced-precision float32 matrix
     products.
-
-    Args:
-        device: The device of the forward pass.
-        gradients: Whether results can be differentiated.
     """
     device = torch.device(device)
     with ExitStack() as stack:

@@ -16,11 +16,6 @@ Groups = Mapping[str, np.ndarray]  # by name, whether each of n molecules is in 
 def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> dict[str, Groups]:
     """Group molecules into thirds by size, and by whether a training molecule has their scaffold.
 
-    Args:
-        predictor: The model, whose training molecules are compared if they are all known.
-        dataset: The data.
-        rows: The molecules, int [n].
-
     Returns:
         The groups by `size`, and by `scaffold` if the training molecules are known.
     """

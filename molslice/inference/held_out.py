@@ -26,13 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-    """Write the calibration of a trained network, or of an ensemble, if its predictions can have intervals.
-
-    Args:
-        folder: The folder of the model.
-        dataset: The data that it was trained on.
-        device: Where to compute.
-    """
+    """Write the calibration of a trained network or ensemble, if its predictions can have intervals."""
     predictor = load_model(folder, device)
     if not isinstance(predictor, FittedPredictor) and _has_intervals(predictor.targets, dataset):
         calibrate(predictor, dataset).write(folder)
@@ -43,10 +37,6 @@ def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dat
     """Write the training molecules into the folder of a run, if the data have them as SMILES.
 
     A warning says if the SMILES cannot be read again.
-
-    Args:
-        predictor: The model.
-        dataset: The data that it was trained on.
     """
     assert isinstance(dataset, MoleculeDataset)
     assert predictor.folder is not None  # it was loaded from one

@@ -1,7 +1,7 @@
 """The predictions of a trained network."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,16 @@ class Predictor(SmilesPredictor):
         self.config = run.config
         self.targets, self.data = run.targets, run.data
         self.summary, self.metadata = run.summary, run.metadata
-        stated = self.metadata.get("fragment")  # a prepared store has it in its header
-        self.fragment = str(stated or self.config.data.options.get("fragment", "keep"))
-        if self.fragment not in FRAGMENTS:
-            raise MolsliceError(f"invalid fragment in {name}: {self.fragment!r}")
-        stated = self.metadata.get("wildcards")
-        self.wildcards = str(stated or self.config.data.options.get("wildcards", "refuse"))
-        if self.wildcards not in WILDCARDS:
-            raise MolsliceError(f"invalid wildcards in {name}: {self.wildcards!r}")
+        self.fragment = self._option_of_data("fragment", "keep", FRAGMENTS)
+        self.wildcards = self._option_of_data("wildcards", "refuse", WILDCARDS)
         self._samplers: dict[int, DropoutSampler] = {}  # by number of passes
+
+    def _option_of_data(self, option: str, default: str, choices: Sequence[str] = ()) -> str:
+        stated = self.metadata.get(option)  # a prepared store has it in its header
+        value = str(stated or self.config.data.options.get(option, default))
+        if choices and value not in choices:
+            raise MolsliceError(f"invalid {option} in {self.name}: {value!r}")
+        return value
 
     def checksum(self) -> str:
         """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
@@ -92,8 +93,7 @@ class Predictor(SmilesPredictor):
     @property
     def atom_order(self) -> str:
         """Order of the atoms in training, `canonical` or `input`."""
-        stated = self.metadata.get("atom_order")  # a prepared store has it in its header
-        return str(stated or self.config.data.options.get("atom_order", "canonical"))
+        return self._option_of_data("atom_order", "canonical")
 
     def reader(self, workers: int = 0, *, with_descriptors: bool = True) -> SmilesReader:
         """Return a reader that converts SMILES to the arrays that this model takes.
@@ -132,15 +132,7 @@ class Predictor(SmilesPredictor):
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a data set.
-
-        Args:
-            dataset: The data.
-            rows: The rows to predict.
-            options: What the predictions have besides their values.
-            atom_permutation: Seed of a random order of the atoms of each molecule; None keeps the order.
-            progress: Whether to show a bar on standard error.
-        """
+        """Predict rows of a data set; see `predict_molecules`."""
         return self.predict_molecules(
             dataset.store, options, rows, atom_permutation=atom_permutation, progress=progress
         )
@@ -271,15 +263,7 @@ class Predictor(SmilesPredictor):
     ) -> np.ndarray:
         """Apply `results` to the predictions of each batch, with the batch sizes of the training.
 
-        Args:
-            dataset: The data.
-            rows: The rows to predict.
-            results: Converts a prediction and its batch to [B, num_results].
-            num_results: Number of results of a row.
-            progress: Whether to show a bar on standard error.
-
-        Returns:
-            float32 [rows, num_results], in the order of `rows`.
+        `results` converts a prediction and its batch to [B, num_results].
         """
         training = self.config.training
         batches = ordered_batches(
@@ -302,16 +286,9 @@ class Predictor(SmilesPredictor):
         shape: tuple[int, int],
         row_name: str | None = None,
     ) -> np.ndarray:
-        """Compute numbers for batches of rows.
+        """Compute numbers for batches of rows, float32 of a shape [n, C]; NaN in rows of no batch.
 
-        Args:
-            batches: The places of the rows in the result, and their batch.
-            compute: Computes the numbers of a batch, [B, C].
-            shape: Number of rows and of numbers of each.
-            row_name: Name of a row in the progress bar; None shows no bar.
-
-        Returns:
-            float32 [n, C]; NaN in rows of no batch.
+        `batches` has the places of the rows in the result, and their batch. No name of a row shows no bar.
         """
         values = np.full(shape, np.nan, dtype=np.float32)
         with (

@@ -42,13 +42,7 @@ PLAIN = PredictionOptions()
 
 
 def add_uncertainty(predictions: Predictions, members: Members, options: PredictionOptions) -> Predictions:
-    """Add members and intervals to predictions if the options ask for them.
-
-    Args:
-        predictions: The predictions.
-        members: What the intervals are computed from.
-        options: The options.
-    """
+    """Add members, from which intervals are computed, and intervals if the options ask for them."""
     if not options.needs_members:
         return predictions
     predictions = replace(predictions, members=members)

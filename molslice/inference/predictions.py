@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from molslice.inference.columns import distinct_columns
-
 __all__ = [
+    "IN_DOMAIN",
+    "NEAREST",
     "NOT_FINITE",
+    "REASON",
+    "SIMILARITY",
     "Domain",
     "Members",
     "Neighbor",
     "Predictions",
     "TableRows",
     "text_to_json",
-    "uncertainty_columns",
 ]
 
 NOT_FINITE = "the prediction for this molecule is not finite"
@@ -99,17 +101,6 @@ class Members:
             spread = np.sqrt(wide.var(1) + stated)
         return cls(spread, wide.mean(1, keepdims=True), None if spread is None else spread[:, None])
 
-    @classmethod
-    def concatenate(cls, parts: Sequence["Members"]) -> "Members":
-        """Join parts that have the same fields; there is at least one."""
-        spreads = [chunk.spread for chunk in parts if chunk.spread is not None]
-        hard = [chunk.difficulty for chunk in parts if chunk.difficulty is not None]
-        return cls(
-            np.concatenate(spreads) if spreads else None,
-            np.concatenate([chunk.models for chunk in parts]),
-            np.concatenate(hard) if hard else None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
@@ -173,23 +164,10 @@ class Predictions:
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Join parts that have the same fields; there is at least one."""
-        joined = {}
-        for column in fields(cls):
-            values = [getattr(chunk, column.name) for chunk in parts]
-            if isinstance(values[0], Members):
-                joined[column.name] = Members.concatenate(values)
-            elif isinstance(values[0], list):
-                joined[column.name] = [item for value in values for item in value]
-            elif isinstance(values[0], int):
-                joined[column.name] = sum(values)
-            elif isinstance(values[0], tuple):
-                joined[column.name] = values[0]
-            else:
-                joined[column.name] = None if values[0] is None else np.concatenate(values)
-        return cls(**joined)
+        return _joined(parts)
 
     def table_rows(self) -> TableRows:
-        """Return the numbers and texts in the order of `uncertainty_columns`."""
+        """Return the numbers and texts in the order of `SmilesPredictor.table_columns`."""
         numbers = [self.lower, self.upper, self.calibrated, self.spread]
         columns = [block for block in (self.values, *numbers) if block is not None]
         texts: list[list[str]] = [[label] for label in self.labels] if self.labels is not None else []
@@ -222,6 +200,21 @@ class Predictions:
         return [separator.join(map(str, members)) for members in self.set_members(row)]
 
 
+def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401
+    """Join the values of a field, or of all fields of objects, over parts."""
+    first = values[0]
+    if isinstance(first, Predictions | Members):
+        names = [column.name for column in fields(first)]
+        return type(first)(**{name: _joined([getattr(value, name) for value in values]) for name in names})
+    if isinstance(first, list):
+        return [item for value in values for item in value]
+    if isinstance(first, int):
+        return sum(values)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(values)
+    return first  # None, or names of classes
+
+
 def _domain_texts(domain: Domain | None) -> list[str]:
     if domain is None:
         return ["", "", ""]
@@ -231,38 +224,3 @@ def _domain_texts(domain: Domain | None) -> list[str]:
 def text_to_json(text: str | None) -> str | bool | None:
     """Return the JSON value of a text of `TableRows`: null for an empty one, true and false for the words."""
     return {"true": True, "false": False}.get(text, text) if text else None
-
-
-def uncertainty_columns(
-    columns: Sequence[str],
-    *,
-    kind: str | None,
-    spread: bool,
-    domain: bool,
-    taken: Sequence[str],
-    labels: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Name the columns of `Predictions.table_rows`.
-
-    Args:
-        columns: The columns of the T predictions.
-        kind: The kind of the targets if there are intervals or sets; else None.
-        spread: Whether there is a spread.
-        domain: Whether there is a domain.
-        taken: Names that are used.
-        labels: The column of the chosen class if there are more than two; else empty.
-
-    Returns:
-        The names of the numbers, of which the first T are `columns` unless they are taken, and of the texts.
-        The name of an interval begins with the name of its prediction.
-    """
-    ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind or "", [])
-    columns = distinct_columns(columns, taken=taken)
-    labels = distinct_columns(labels, taken=[*taken, *columns])
-    numbers = [f"{name}_{end}" for end in [*ends, *["spread"] * spread] for name in columns]
-    numbers += [SIMILARITY] * domain
-    texts = [*labels, *(f"{name}_set" for name in labels if kind is not None)]
-    texts += [f"{name}_set" for name in columns] if kind == "classification" else []
-    texts += [IN_DOMAIN, REASON, NEAREST] * domain
-    names = distinct_columns([*numbers, *texts], taken=[*taken, *columns])
-    return [*columns, *names[: len(numbers)]], names[len(numbers) :]

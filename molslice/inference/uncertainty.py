@@ -19,7 +19,7 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
 
-__all__ = ["GRID", "LEVELS", "evaluate_uncertainty", "score_intervals"]
+__all__ = ["GRID", "LEVELS", "evaluate_uncertainty", "rank_texts", "score_intervals"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 GROUP_LEVEL = 0.9
@@ -33,6 +33,7 @@ def evaluate_uncertainty(
     dataset: Dataset,
     split: str = "test",
     *,
+    rows: np.ndarray | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Compare intervals, or sets of classes, with the measured values of a split.
@@ -41,6 +42,7 @@ def evaluate_uncertainty(
         predictor: The model.
         dataset: Data with the same targets as the model.
         split: A split that neither trained nor calibrated the model.
+        rows: The rows of the split to predict, int [n]; None for all that have a measured value.
         progress: Whether to show a bar on standard error.
 
     Returns:
@@ -74,7 +76,7 @@ def evaluate_uncertainty(
         )
     check_split(predictor, dataset, split)
     calibration = predictor.find_calibration()
-    rows = dataset.labeled_rows(split)
+    rows = dataset.labeled_rows(split) if rows is None else rows
     options = PredictionOptions(dropout_passes=calibration.dropout_passes, with_members=True)
     predictions = predictor.predict_dataset(dataset, rows, options, progress=progress)
     good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
@@ -106,11 +108,7 @@ def evaluate_uncertainty(
 
 
 def _possible(calibration: Calibration) -> list[float]:
-    """Return the levels for which all targets have enough held-out rows.
-
-    Raises:
-        MolsliceError: There are not even enough for the smallest.
-    """
+    """Return the levels for which all targets have enough held-out rows; none is an error."""
     levels = []
     for level in sorted({*GRID, *LEVELS}):
         try:
@@ -196,16 +194,7 @@ def _summarize(
     sizes: Mapping[float, np.ndarray],
     groups: Mapping[str, Groups],
 ) -> dict[str, Any]:
-    """Return the numbers that intervals and sets of n rows have in common.
-
-    Args:
-        known: Whether a row has a measured value, bool [n].
-        errors: Absolute errors, float64 [n].
-        inside: Whether the interval or set of each level holds the measured value, bool [n].
-        size_name: What the size is called, `width` or `set_size`.
-        sizes: The size of the interval or set of each level, [n].
-        groups: Groups of the rows.
-    """
+    """Return the numbers that intervals and sets have in common; `known` rows have a measured value."""
 
     def at_level(level: float, rows: np.ndarray) -> dict[str, Any]:
         """Return coverage and size, and the standard error of the coverage if the stated level is right."""
@@ -258,3 +247,8 @@ def _bins(uncertainty: np.ndarray, errors: np.ndarray, count: int = 5) -> list[d
         for rows in np.array_split(order, count)
         if len(rows)
     ]
+
+
+def rank_texts(target: Mapping[str, Any]) -> list[str]:
+    """Return the defined rank correlations of a target, such as `width 0.42`."""
+    return [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from molslice.figures import literal, to_picture
 from molslice.files.atomic import write_atomically
 from molslice.inference.json_text import to_json
+from molslice.inference.uncertainty import rank_texts
 from molslice.tasks.metrics import with_unit
 
 __all__ = ["RESULT", "plot_coverage", "plot_ranking", "write_uncertainty"]
@@ -24,16 +25,6 @@ def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write the result of `evaluate_uncertainty` and a figure for each target with measured values.
 
     Figures of an earlier result are removed.
-
-    Args:
-        result: The result.
-        folder: The folder; it is created.
-
-    Returns:
-        The files.
-
-    Raises:
-        OSError: A file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / RESULT]
@@ -51,11 +42,7 @@ def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
-    """Draw coverage against level, error against uncertainty, and coverage by group.
-
-    Args:
-        target: The entry of a target in the result of `evaluate_uncertainty`.
-    """
+    """Draw coverage, error against uncertainty, and coverage by group of an entry of `targets`."""
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     figure.suptitle(literal(f"{target['name']}: {target['count']:,} held-out molecules"))
@@ -63,8 +50,7 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     left.set(xlim=(0, 1), ylim=(0, 1))
     left.set_title(f"miscalibration area {target['miscalibration_area']:.3f}", fontsize=10)
     plot_ranking(middle, target["bins"], target["unit"], BLUE)
-    ranks = [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]
-    middle.set_title(f"rank correlation: {', '.join(ranks) or 'undefined'}", fontsize=10)
+    middle.set_title(f"rank correlation: {', '.join(rank_texts(target)) or 'undefined'}", fontsize=10)
     groups = target["groups"]
     labels = [literal(f"{entry['group']} ({entry['count']:,})") for entry in groups]
     shares = [entry["coverage"] for entry in groups]

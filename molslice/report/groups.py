@@ -37,14 +37,7 @@ class Group:
 
 
 def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: bool) -> Group:
-    """Compute the error of a group of one or more molecules.
-
-    Args:
-        name: The name of the group.
-        truth: Targets, float64 [n].
-        predicted: Predictions, float64 [n].
-        classes: Whether the targets are 0 and 1.
-    """
+    """Compute the error of a group of one or more molecules."""
     if classes:
         return Group(name, len(truth), roc_auc(predicted, truth), np.nan)
     errors = np.abs(predicted - truth)

@@ -141,11 +141,7 @@ def measure(
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
-    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set or use of mixtures.
-
-    Raises:
-        MolsliceError: The file has no predictions.
-    """
+    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set or use of mixtures."""
     path = predictor.folder / ROWS
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):

@@ -1,7 +1,6 @@
 """The parts of a report that need measured values."""
 
 import contextlib
-import copy
 import math
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.uncertainty import evaluate_uncertainty
+from molslice.inference.uncertainty import evaluate_uncertainty, rank_texts
 from molslice.report.charts import (
     MOST_POINTS,
     draw_calibration,
@@ -138,10 +137,8 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
 def uncertainty(measured: Measured) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
     split = measured.judged
-    sampled = copy.copy(measured.dataset)
-    sampled.splits = {**measured.dataset.splits, split.name: split.rows}
     try:
-        result = evaluate_uncertainty(measured.predictor, sampled, split.name)
+        result = evaluate_uncertainty(measured.predictor, measured.dataset, split.name, rows=split.rows)
     except MolsliceError as error:
         return paragraph(f"Not measured: {error}.", soft=True)
     charts, rows, notes = [], [], []
@@ -155,8 +152,7 @@ def uncertainty(measured: Measured) -> Html:
         caption = f"{name}: covered molecules of {split.name}; miscalibration area"
         area = format_metric(target["miscalibration_area"])
         charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
-        ranks = [f"{by} {rank:.2f}" for by, rank in target["rank_correlation"].items() if rank is not None]
-        if ranks:
+        if ranks := rank_texts(target):
             caption = f"{name}: error against uncertainty; rank correlation of the error with"
             charts.append((draw_ranking(target["bins"], unit), f"{caption} {', '.join(ranks)}."))
         else:

@@ -90,11 +90,7 @@ class Service:
         self.files = FileJobs(WorkerProcess(models, device), self.limits)
 
     def find_model(self, name: str | None) -> dict[str, Any]:
-        """Return the description of a model; of the first one for None.
-
-        Raises:
-            HTTPException: There is no such model.
-        """
+        """Return the description of a model; of the first one for None."""
         if name is None:
             return self.models[0]
         models = {model["name"]: model for model in self.models}
@@ -119,12 +115,7 @@ class Service:
             raise HTTPException(504, f"not computed within {self.limits.seconds:g} s") from None
 
     async def compute_one(self, task: str, smiles: str, **options: Any) -> Any:  # noqa: ANN401
-        """Compute the result of one molecule.
-
-        Raises:
-            HTTPException: As in `compute`, or the molecule has no result.
-            MolsliceError: As in `compute`.
-        """
+        """Compute the result of one molecule, as `compute`; one without a result is refused."""
         (row,) = await self.compute(task, [smiles], **options)
         if row["error"] is not None:
             raise HTTPException(422, row["error"])
@@ -138,12 +129,7 @@ class Service:
 
 
 def build_app(service: Service, hosts: Collection[str] | None = None) -> FastAPI:
-    """Build the application.
-
-    Args:
-        service: The models and workers. The application closes it at its end.
-        hosts: The allowed host names of requests; None allows all.
-    """
+    """Build the application, which closes the service at its end; see `Guard` for the hosts."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001

@@ -123,13 +123,7 @@ class FileJobs:
         return job
 
     def submit(self, job: FileJob) -> None:
-        """Add a job whose file is complete to the queue.
-
-        Raises:
-            MolsliceError: The file is packed in another format than gzip or damaged, it has more than
-                `Limits.file_bytes` when it is unpacked, or it is deleted.
-            OSError: The disk is full.
-        """
+        """Add a job whose file is complete to the queue."""
         beginning = _beginning(job)
         if beginning.startswith(GZIP):
             self._unpack(job)

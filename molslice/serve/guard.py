@@ -99,11 +99,7 @@ class Guard:
             self.count(getattr(route, "path", "other"), status or 500, time.monotonic() - started)
 
     def _check(self, scope: MutableMapping[str, Any], size: int) -> None:
-        """Refuse a request from another site, or one that states more bytes than `size`.
-
-        Raises:
-            HTTPException: The request is refused.
-        """
+        """Refuse a request from another site, or one that states more bytes than `size`."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         # without the port; a name in brackets is an address of IPv6
@@ -120,11 +116,7 @@ class Guard:
 
 
 class _Receiver:
-    """Receives the body of a request within its limits of size and time.
-
-    Raises:
-        HTTPException: The body is too large or takes too long.
-    """
+    """Receives the body of a request, and refuses it beyond its limits of size and time."""
 
     def __init__(self, receive: Receive, size: int, seconds: float) -> None:
         self._receive, self._size, self._seconds = receive, size, seconds

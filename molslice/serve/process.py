@@ -159,11 +159,6 @@ def run_worker(connection: Any, models: Mapping[str, str], device: str) -> None:
 
     Sends `("ready", descriptions of the models)`. Receives `(task, options)` and answers with
     `("begun", None)`, any number of `("progress", value)` and one `("done", result)` or `("failed", reason)`.
-
-    Args:
-        connection: The connection to the process of the server.
-        models: Path or name of each model.
-        device: Where to compute.
     """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the server ends this process after the last answer
         if hasattr(signal, name):

@@ -33,15 +33,6 @@ def serve(
     After Ctrl-C or TERM no connection is accepted. Requests under way are answered. Then uvicorn raises the
     signal again.
 
-    Args:
-        models: Run folders, checkpoint folders, or names of shipped models.
-        host: The address to listen on.
-        port: The port; 0 takes a free one.
-        device: Where to compute.
-        workers: Number of worker processes for requests; files have another one.
-        limits: The limits.
-        started: Called with the address of the page before the first connection is accepted.
-
     Raises:
         MolsliceError: A model cannot be loaded, two models have the same name, or the address is not free.
     """
@@ -70,11 +61,7 @@ def serve(
 
 
 def model_names(models: Sequence[str]) -> dict[str, str]:
-    """Name each model by the last part of its path.
-
-    Raises:
-        MolsliceError: Two models have the same name.
-    """
+    """Name each model by the last part of its path."""
     names: dict[str, str] = {}
     for path in models:
         name = Path(path).name or Path(path).resolve().name
@@ -85,11 +72,7 @@ def model_names(models: Sequence[str]) -> dict[str, str]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address, before the models are loaded.
-
-    Raises:
-        MolsliceError: The address is not free or does not exist.
-    """
+    """Return a socket that is bound to an address, before the models are loaded."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -89,11 +89,7 @@ class ServedModel:
         target: str | None = None,
         part: Literal["networks"] | None = None,
     ) -> Explainer:
-        """Return the explainer of a target, by default of the first.
-
-        Raises:
-            MolsliceError: The target is unknown, or the model cannot be explained.
-        """
+        """Return the explainer of a target, by default of the first."""
         name = self.plain.target_names[0] if target is None else target
         method = method or self.method or METHODS[0]
         return Explainer(self.plain, method=method, target=name, part=part or self.part)

@@ -119,6 +119,10 @@ class SeveralClasses:
             return float(right.mean())
         return float(np.mean([right[labels == index].mean() for index in range(len(self.names))]))
 
+    def measure_all(self, probabilities: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+        """Compute all `metrics` by name; see `measure`."""
+        return {metric: self.measure(metric, probabilities, truth) for metric in self.metrics}
+
     @staticmethod
     def losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return -ln(probability of the true class) of each row, float64 [n]."""

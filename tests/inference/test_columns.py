@@ -3,9 +3,9 @@
 import pytest
 
 from molslice.cli.predict import listed_json
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import distinct_columns, prediction_columns
-from molslice.inference.options import PLAIN
-from molslice.inference.predictions import uncertainty_columns
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.tasks.targets import TargetInfo
 from tests.inference.models import untrained
 
@@ -44,15 +44,24 @@ def test_json_holds_every_prediction(tmp_path):
     assert len(entry) == 6
 
 
+class Model(SmilesPredictor):
+    """A model whose columns are the names of its targets."""
+
+    reader = predict_molecules = checksum = None
+
+    def __init__(self, kind, names, members):
+        count = len(names)
+        self.targets = TargetInfo(names, ("",) * count, kind, (0.0,) * count, (1.0,) * count)
+        self.num_members = members
+
+
 def test_the_columns_of_an_interval_begin_with_that_of_the_prediction():
-    options = {"kind": "regression", "spread": True, "domain": False}
+    options, model = PredictionOptions(level=0.9), Model("regression", ("a",), 2)
     numbers = ["a_predicted", "a_predicted_lower", "a_predicted_upper", "a_predicted_spread"]
-    assert uncertainty_columns(["a"], taken=["smiles", "a"], **options) == (numbers, [])
+    assert model.table_columns(options, ["smiles", "a"]) == (numbers, [])
     numbers[1] = "a_predicted_lower_predicted"
-    assert uncertainty_columns(["a"], taken=["a", "a_predicted_lower"], **options) == (numbers, [])
-    options = {"kind": "classification", "spread": False, "domain": False}
-    found = uncertainty_columns(["a", "b"], taken=["b"], **options)
-    assert found == (
+    assert model.table_columns(options, ["a", "a_predicted_lower"]) == (numbers, [])
+    assert Model("classification", ("a", "b"), 1).table_columns(options, ["b"]) == (
         ["a", "b_predicted", "a_calibrated", "b_predicted_calibrated"],
         ["a_set", "b_predicted_set"],
     )

@@ -208,7 +208,7 @@ def test_molecules_that_a_chart_does_not_show_are_counted(run, monkeypatch):
 def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
     target = {"name": "size", "unit": "", "count": 0, "levels": [{"width": 1.0}]}
     found = {"rows": 18, "targets": [target], "calibration": "valid rows"}
-    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_: found)
+    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_, **__: found)
     words = words_of(sections.uncertainty(measured_of(run)))
     assert "2 of 20 molecules of test have no prediction." in words
 
@@ -235,7 +235,7 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
     constant = {"spread": None, "width": None}
     targets = [target("a<b>", "eV"), target("size", "", rank_correlation=constant)]
     found = {"rows": 20, "targets": targets, "calibration": "valid rows"}
-    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_: found)
+    monkeypatch.setattr(sections, "evaluate_uncertainty", lambda *_, **__: found)
     words = [word for word in words_of(sections.uncertainty(measured_of(run))) if word]
     place = words.index("width")
     lines = [

@@ -14,7 +14,6 @@ from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
-from molslice.tasks.several_classes import SeveralClasses
 from molslice.types import MolsliceError
 
 __all__ = ["MeasuredValues"]
@@ -60,8 +59,7 @@ class MeasuredValues:
             if "unit_columns" in options and options["transform"] is None:
                 self._unit_columns = self._beside(options["unit_columns"], side.units, present)
         self._domain, self.trained = predictor.known_domain(), 0
-        self._several: SeveralClasses | None = getattr(predictor, "classes", None)
-        self._class_names: Sequence[Sequence[str]] = getattr(predictor, "class_names", ())
+        self._several, self._class_names = predictor.classes, predictor.class_names
         width = len(self._several.names) if self._several else len(self.columns)
         self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, width))]
         self._limits = np.zeros(len(self.columns), int)
@@ -139,9 +137,8 @@ class MeasuredValues:
         if self._several is not None:
             count, name = int(np.isfinite(values).sum()), self._targets.names[0]
             return [
-                {"name": name, "unit": "", "count": count, "metric": metric}
-                | {"value": self._several.measure(metric, predicted, values[:, 0])}
-                for metric in self._several.metrics
+                {"name": name, "unit": "", "count": count, "metric": metric, "value": value}
+                for metric, value in self._several.measure_all(predicted, values[:, 0]).items()
             ]
         metric = METRIC_NAMES[self._targets.kind]
         compute = roc_auc if self._targets.kind == "classification" else mean_absolute_error
