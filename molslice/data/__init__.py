@@ -41,11 +41,7 @@ DATASETS = Registry("molslice.data", Dataset, "data set")
 
 
 def require_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check that every option without a default is given.
-
-    Raises:
-        MolsliceError: The data set is unknown, or an option is missing.
-    """
+    """Check that every option without a default is given."""
     for option, parameter in DATASETS.options(name).items():
         if parameter.default is parameter.empty and option not in options:
             raise MolsliceError(f"data set {name!r} needs the option {option!r}")

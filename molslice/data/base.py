@@ -51,7 +51,9 @@ class DeviceRows(Protocol):
 class Dataset(ABC):
     """Rows with targets, divided into splits.
 
-    The constructor of a subclass takes keyword-only options and sets all attributes.
+    The constructor of a subclass takes keyword-only options and sets all attributes. It raises a
+    `MolsliceError` that names an invalid option, or the file and the place of what is missing or damaged. A
+    class method `download(options)`, if there is one, writes the files into the folder `root`.
 
     Attributes:
         splits: Row numbers of each split, int64; `train`, `valid`, `test` and others.

@@ -156,9 +156,6 @@ class FixedShapeBatches(TokenBudgetBatches):
         token_budget: Maximum number of padded tokens per batch.
         batch_size: Maximum number of rows per batch.
         seed: Seed of the shuffling.
-
-    Raises:
-        MolsliceError: As `TokenBudgetBatches`.
     """
 
     def __init__(

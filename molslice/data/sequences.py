@@ -143,11 +143,7 @@ class SequenceDataset(Dataset):
         return self.labels
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
-        """Collate sequences into one padded batch; nothing in it is random.
-
-        Raises:
-            MolsliceError: There are no rows, or a row is out of range or unreadable.
-        """
+        """Collate sequences into one padded batch; nothing in it is random."""
         rows = checked_rows(rows, self.num_tokens, self.source)
         tokens, mask = self.sequences.padded(rows)
         pair = (None, None) if self.pairs is None else self.pairs.padded(rows)

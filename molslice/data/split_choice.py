@@ -36,9 +36,6 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
     Args:
         split: Name of the kind, or a mapping with `kind` and its options.
         files: Names of the splits that have their own file.
-
-    Raises:
-        MolsliceError: The kind or an option is unknown, invalid, or cannot be combined with the files.
     """
     if "valid" in files:
         if split is not None:

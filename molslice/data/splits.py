@@ -41,9 +41,6 @@ class Division:
         fold: Number of the test fold, 0 to K - 1.
         fold_over: `all` makes folds of all rows. `train` makes folds of the rows outside the source's test
             split, which becomes the split `official_test`.
-
-    Raises:
-        MolsliceError: A fraction, the seed, a fold or a choice is invalid.
     """
 
     fractions: Mapping[str, float] = field(default_factory=dict)
@@ -310,11 +307,7 @@ def _split_of(word: str, numbered: bool) -> str | None:
 
 
 def check_fractions(fractions: Mapping[str, float]) -> None:
-    """Check fractions of rows by split name.
-
-    Raises:
-        MolsliceError: A fraction is not between 0 and 1, their sum is not 1, or the fraction of train is 0.
-    """
+    """Check that the fractions of splits are between 0 and 1, sum to 1, and leave rows for train."""
     values = list(fractions.values())
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if numbers and fractions["train"] <= 0:
@@ -329,22 +322,14 @@ def _check_fraction(name: str, value: object) -> None:
 
 
 def checked_seed(seed: object, name: str = "seed") -> int:
-    """Check a seed and return it.
-
-    Raises:
-        MolsliceError: The seed is not a non-negative integer.
-    """
+    """Check that a seed is a non-negative integer, and return it."""
     if type(seed) is not int or seed < 0:
         raise MolsliceError(f"{name} must be a non-negative integer, got {seed!r}")
     return seed
 
 
 def check_counts(counts: Sequence[object]) -> None:
-    """Check the numbers of rows to generate for train, valid and test.
-
-    Raises:
-        MolsliceError: The counts are not three positive integers.
-    """
+    """Check that the rows to generate for train, valid and test are three positive numbers."""
     if len(counts) != len(NAMES) or not all(type(count) is int and count > 0 for count in counts):
         raise MolsliceError(f"counts must be the number of rows of {', '.join(NAMES)}, got {counts!r}")
 
@@ -359,11 +344,7 @@ def consecutive_rows(sizes: Mapping[str, int]) -> Splits:
 
 
 def split_folders(root: Path) -> dict[str, Path]:
-    """Find the folder of each split under any of its names; empty if there is no folder for train.
-
-    Raises:
-        MolsliceError: There are two folders for one split, or `root` cannot be read.
-    """
+    """Find the folder of each split under any of its names; empty if there is no folder for train."""
     folders_of: dict[str, list[Path]] = {}
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())

@@ -23,22 +23,14 @@ OUTLIERS = ("refuse", "keep")
 
 
 def checked_kind(kind: str | None) -> Kind | None:
-    """Check the option `kind` and return it.
-
-    Raises:
-        MolsliceError: The kind is unknown.
-    """
+    """Check the option `kind` and return it."""
     if kind not in (None, "regression", "classification"):
         raise MolsliceError(f"kind must be regression or classification, got {kind!r}")
     return kind
 
 
 def listed_values(missing: float | str | Sequence[float | str]) -> tuple[float | str, ...]:
-    """Return one value or several ones as a tuple.
-
-    Raises:
-        MolsliceError: It is neither.
-    """
+    """Return one value or several ones as a tuple."""
     if isinstance(missing, int | float | str):
         return (missing,)
     if not isinstance(missing, Sequence):

@@ -51,9 +51,6 @@ class D4rl(Dataset):
         context: Maximum number of steps of a window.
         max_episode_steps: Time limit of the environment. Episodes of a file without `timeouts` end there.
         split: How to divide the episodes, `{kind: random, fractions: [0.8, 0.1, 0.1], seed: 0}`.
-
-    Raises:
-        MolsliceError: The file is missing or invalid, or contradicts an option.
     """
 
     kind, row_name = "actions", "windows"
@@ -168,11 +165,7 @@ class D4rl(Dataset):
         return int(self.lengths[rows].sum()) * self.actions.shape[1]
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> EpisodeBatch:  # noqa: ARG002
-        """Collate windows into one batch, padded at the end; nothing in it is random.
-
-        Raises:
-            MolsliceError: There are no rows, or a row is out of range or has no window.
-        """
+        """Collate windows into one batch, padded at the end; nothing in it is random."""
         rows = checked_rows(rows, self.lengths, self.source)
         lengths = self.lengths[rows]
         steps = rows[:, None] + np.arange(lengths.max())

@@ -32,9 +32,6 @@ class Cutting:
         patch: Side of a patch, in pixels.
         gray: Whether to convert colors to gray.
         augment: Augmentation of training images; see `ImageDataset`.
-
-    Raises:
-        MolsliceError: An option is invalid.
     """
 
     tokens: Tokens = "patches"
@@ -97,12 +94,14 @@ class Pictures:
         labels: Class of each row, int [rows]; negative if unknown.
         splits: Row numbers of each split.
         failed: Reasons of rows without an image, by row number.
+        class_names: Names of the classes; empty if the files have none.
     """
 
     pixels: np.ndarray
     labels: np.ndarray
     splits: Splits
     failed: Mapping[int, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
 
 class ImageDataset(Dataset):
@@ -122,7 +121,7 @@ class ImageDataset(Dataset):
     `mix_images`), and both classes share in the loss. The random numbers depend only on the draw and the row,
     and mixing depends on all rows that are collated together. Evaluation never augments.
 
-    A subclass sets `class_names` and `source`, reads its files, and calls `_take`.
+    A subclass sets `source`, reads its files, and calls `_take`.
 
     Args:
         tokens: `patches`, or `pixels` for one token per pixel (per color of a pixel without `gray`).
@@ -157,12 +156,10 @@ class ImageDataset(Dataset):
             cutting: How to cut them into tokens.
             scale: Mean and standard deviation of each color as fractions of 255; by default measured in
                 the training split.
-
-        Raises:
-            MolsliceError: No image is readable, a class has no name, or the patch size is invalid.
         """
         self.images, self.splits, self.cutting = pictures.pixels, pictures.splits, cutting
         self._errors, labels = dict(pictures.failed), pictures.labels
+        self.class_names = pictures.class_names or self.class_names
         if len(self._errors) == len(self.images):
             reason = next(iter(self._errors.values()), "it holds no images")
             raise MolsliceError(f"cannot read any image of {self.source}: {reason}")
@@ -195,11 +192,7 @@ class ImageDataset(Dataset):
         return self._labels
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:
-        """Collate images into a batch without padding; augmented if `draw` is given.
-
-        Raises:
-            MolsliceError: There are no rows, or a row is out of range or unreadable.
-        """
+        """Collate images into a batch without padding; augmented if `draw` is given."""
         rows = checked_rows(rows, self.num_tokens, self.source)
         pixels = np.asarray(self.images[rows])
         if draw is not None and self.cutting.augment != "none":
@@ -306,11 +299,7 @@ def to_gray(images: np.ndarray) -> np.ndarray:
 
 
 def checked_count(option: str, value: object, least: int = 1) -> int:
-    """Check an integer option of images and return it.
-
-    Raises:
-        MolsliceError: The value is not an integer of at least `least`.
-    """
+    """Check an integer option of images and return it."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise MolsliceError(f"{option} of images must be an integer of at least {least}, got {value!r}")
     return value

@@ -13,7 +13,7 @@ import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, to_gray
 from molslice.data.images.decoding import Decoding, Item, class_folders, is_image
-from molslice.data.images.parquet_files import find_tables, read_table
+from molslice.data.images.parquet_files import read_tables
 from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division, consecutive_rows
 from molslice.files.cache import cache_folders, files_identity
@@ -38,9 +38,6 @@ class Cifar(ImageDataset):
         root: The folder.
         valid_fraction: Fraction of the training images for the split `valid`.
         split_seed: Seed of the draw of `valid`.
-
-    Raises:
-        MolsliceError: An option is invalid, or files are missing or damaged.
 
     Attributes:
         title: Name of the data set.
@@ -83,13 +80,15 @@ class Cifar(ImageDataset):
         division = Division({"valid": valid_fraction}, split_seed)
         cutting = Cutting(tokens, patch, gray, augment)
         self.source = str(root)
-        pictures, names = self._read(Path(root), Decoding(gray=gray, cache_dir=cache_dir, workers=1))
+        pictures = self._read(Path(root), Decoding(gray=gray, cache_dir=cache_dir, workers=1))
+        names = pictures.class_names
         if names and (len(names) != self.num_classes or names != (self.class_names or names)):
             raise MolsliceError(
                 f"{root} has {len(names)} classes, not the {self.num_classes} of {self.title}: "
                 f"{', '.join(names[:10])}"
             )
-        self.class_names = self.class_names or names or tuple(map(str, range(self.num_classes)))
+        if not names:
+            self.class_names = self.class_names or tuple(map(str, range(self.num_classes)))
         height, width = pictures.pixels.shape[1:3]
         if (height, width) != (SIDE, SIDE):
             raise MolsliceError(f"{root} holds images of {height} x {width} pixels, expected {SIDE} x {SIDE}")
@@ -97,29 +96,21 @@ class Cifar(ImageDataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download the Parquet files of the Hugging Face Hub into `root`.
-
-        Raises:
-            MolsliceError: The library `datasets` is not installed, or the network or the disk failed.
-        """
+        """Download the Parquet files of the Hugging Face Hub into `root`."""
         from molslice.data.images.fetch import fetch_hub
 
         fetch_hub(cls.hub, Path(options["root"]))
 
-    def _read(self, root: Path, how: Decoding) -> tuple[Pictures, tuple[str, ...]]:
-        """Read the images and the names of the classes; no names if the files have none."""
+    def _read(self, root: Path, how: Decoding) -> Pictures:
         if not root.is_dir():
             raise MolsliceError(f"no such folder: {root}. {self.instructions}")
         if files := self._binary_files(root):
-            names = files.get(self.names_file, b"").decode(errors="replace").split()
-            return self._read_binary(root, files, how.gray), tuple(names)
-        if self.class_names and (pictures := self._read_images(root, how)):
-            return pictures, ()
-        tables = find_tables(root)
-        if not tables:
+            return self._read_binary(root, files, how.gray)
+        pictures = self._read_images(root, how) if self.class_names else None
+        pictures = pictures or read_tables(root, how, label_column=self.label_column)
+        if pictures is None:
             raise self._missing(root)
-        table = read_table(tables, label_column=self.label_column)
-        return table.pictures(root, how), table.class_names
+        return pictures
 
     def _binary_files(self, root: Path) -> dict[str, bytes]:
         """Read the binary version in a folder, its subfolder or its archive; empty without it."""
@@ -151,7 +142,9 @@ class Cifar(ImageDataset):
             planes = rows[:, self.label_bytes :].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
             images.append(to_gray(planes) if gray else planes)
         splits = consecutive_rows({"train": sum(map(len, labels[:-1])), "test": len(labels[-1])})
-        return Pictures(np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels), splits)
+        pixels = np.ascontiguousarray(np.concatenate(images))
+        names = tuple(files.get(self.names_file, b"").decode(errors="replace").split())
+        return Pictures(pixels, np.concatenate(labels), splits, class_names=names)
 
     def _read_images(self, root: Path, how: Decoding) -> Pictures | None:
         """Read images `train/<class>/*` and `test/<class>/*` in a folder or in its archives; None without."""

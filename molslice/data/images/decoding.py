@@ -47,9 +47,6 @@ class Decoding:
         gray: Whether to convert colors to gray.
         cache_dir: Folder for the pixels; by default the user's cache.
         workers: Number of threads; by default all cores.
-
-    Raises:
-        MolsliceError: An option is invalid.
     """
 
     size: int | None = None
@@ -82,10 +79,6 @@ class Decoding:
         Returns:
             The pixels, uint8 [rows, height, width, colors], black for an unreadable image, and the reasons
             why images are unreadable, by row number.
-
-        Raises:
-            MolsliceError: Pillow is not installed, no image can be read, or the images differ in size and
-                `size` is not set.
         """
         folders = cache_folders(self.cache_dir)
 

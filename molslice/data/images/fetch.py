@@ -17,10 +17,6 @@ def fetch_hub(name: str, root: Path) -> None:
 
     Existing splits are kept. If `root` has Parquet files, nothing is downloaded, unless an earlier download
     was interrupted.
-
-    Raises:
-        MolsliceError: `root` contains another data set, the library `datasets` is not installed, or the
-            library or the network failed.
     """
     noted = claim_folder(root, {"hub": name})
     awaited = [_table_of(root, split) for split in noted.get("splits", ())]

@@ -33,9 +33,6 @@ class ImageFolder(ImageFiles):
     Args:
         num_classes: Number of classes, which must agree with the files. With it, `params` and `bench flops`
             need no files.
-
-    Raises:
-        MolsliceError: An option is invalid, a folder is missing, or a class is not in `train`.
     """
 
     instructions = (
@@ -58,19 +55,19 @@ class ImageFolder(ImageFiles):
 
     def _read(self, root: Path, how: Decoding) -> Pictures:
         splits = _find_images(root)
-        self.class_names = tuple(splits["train"])
-        if self.num_classes not in (None, len(self.class_names)):
+        names = tuple(splits["train"])
+        if self.num_classes not in (None, len(names)):
             raise MolsliceError(
-                f"{root} has {len(self.class_names)} classes, but data.num_classes is {self.num_classes}"
+                f"{root} has {len(names)} classes, but data.num_classes is {self.num_classes}"
             )
         groups = [group for images in splits.values() for group in images.items()]
         paths = [path for _, group in groups for path in group]
-        classes = [self.class_names.index(name) if name else -1 for name, _ in groups]
+        classes = [names.index(name) if name else -1 for name, _ in groups]
         labels = np.repeat(np.array(classes, np.int64), [len(group) for _, group in groups])
         rows = consecutive_rows({split: sum(map(len, images.values())) for split, images in splits.items()})
         identity = {"files": files_identity(paths, root)}
         pixels, failed = how.decode(lambda: iter(paths), len(paths), identity)
-        return Pictures(pixels, labels, rows, failed)
+        return Pictures(pixels, labels, rows, failed, names)
 
 
 def _find_images(root: Path) -> dict[str, ImagesByClass]:

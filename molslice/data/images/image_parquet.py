@@ -1,13 +1,14 @@
 """Images in Parquet files, as on the Hugging Face Hub."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from molslice.data.images.base import Pictures
 from molslice.data.images.decoding import Decoding
 from molslice.data.images.labeled_files import ImageFiles
-from molslice.data.images.parquet_files import find_tables, read_table
+from molslice.data.images.parquet_files import read_tables
 from molslice.types import MolsliceError
 
 
@@ -24,9 +25,6 @@ class ImageParquet(ImageFiles):
             zh-plus/tiny-imagenet.
         image_column: Name of the column of images; by default the only such column.
         label_column: Name of the column of classes; by default `label` or `labels`.
-
-    Raises:
-        MolsliceError: An option is invalid, a file is missing or damaged, or a column is missing.
     """
 
     def __init__(
@@ -42,11 +40,7 @@ class ImageParquet(ImageFiles):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download the data set `hub` into `root` with the library `datasets`.
-
-        Raises:
-            MolsliceError: `hub` is not set, the library is not installed, or the network or the disk failed.
-        """
+        """Download the data set `hub` into `root` with the library `datasets`."""
         from molslice.data.images.fetch import fetch_hub
 
         name = options.get("hub")
@@ -57,10 +51,9 @@ class ImageParquet(ImageFiles):
         fetch_hub(name, Path(options["root"]))
 
     def _read(self, root: Path, how: Decoding) -> Pictures:
-        files = find_tables(root) if root.exists() else []
-        if not files:
+        pictures = read_tables(root, how, self.image_column, self.label_column)
+        if pictures is None:
             fetched = f"; `molslice prepare --config ... --download` downloads {self.hub}" if self.hub else ""
             raise MolsliceError(f"no Parquet file in {root}{fetched}")
-        table = read_table(files, self.image_column, self.label_column)
-        self.class_names = table.class_names or tuple(map(str, range(int(table.labels.max()) + 1)))
-        return table.pictures(root, how)
+        numbers = map(str, range(int(pictures.labels.max()) + 1))
+        return replace(pictures, class_names=pictures.class_names or tuple(numbers))

@@ -36,9 +36,6 @@ class ImageFiles(ImageDataset):
             test labels are not public. The existing test then becomes `hidden`, and valid is drawn from
             train.
         workers: Number of threads for decoding; by default all cores.
-
-    Raises:
-        MolsliceError: An option is invalid, a file is missing or damaged, or a split would be empty.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class ImageFiles(ImageDataset):
 
     @abstractmethod
     def _read(self, root: Path, how: Decoding) -> Pictures:
-        """Read the images and the splits of the source, and set `class_names`."""
+        """Read the images, their classes and the splits of the source."""
 
 
 def _checked_scale(mean: Sequence[float] | None, std: Sequence[float] | None, colors: int) -> Scale | None:

@@ -63,9 +63,6 @@ class Mnist(ImageDataset):
             `resized_flip_rand_mix`; see `ImageDataset`. Do not mirror digits.
         valid_fraction: Fraction of the training images for the split `valid`.
         split_seed: Seed of the draw of `valid`.
-
-    Raises:
-        MolsliceError: An option is invalid, or files are missing or damaged.
     """
 
     instructions = (
@@ -113,12 +110,7 @@ class Mnist(ImageDataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download the files from the Hugging Face Hub into `root`, compressed; existing files are kept.
-
-        Raises:
-            MolsliceError: `root` contains another variant, the library `datasets` is not installed, or the
-                network or the disk failed.
-        """
+        """Download the files from the Hugging Face Hub into `root`, compressed; existing files are kept."""
         variant, root = options.get("variant", "digits"), Path(options["root"])
         _class_names(variant)
         name = HUB[variant]

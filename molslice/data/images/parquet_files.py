@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,46 +9,13 @@ import numpy as np
 
 from molslice.data.images.base import Pictures
 from molslice.data.images.decoding import Decoding, Item
-from molslice.data.splits import ALIASES, NAMES, Splits
+from molslice.data.splits import ALIASES, NAMES
 from molslice.files.cache import files_identity
 from molslice.files.tables.parquet import open_parquet, read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 BATCH_ROWS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ImageTable:
-    """The Parquet files of a data set. Rows are numbered consecutively over all files.
-
-    Attributes:
-        files: Paths of the files.
-        image_column: Name of the column of images.
-        labels: Class of each row, int64 [rows]; -1 if unknown.
-        class_names: Names of the classes; empty if the files have none.
-        splits: Row numbers of each split.
-    """
-
-    files: tuple[Path, ...]
-    image_column: str
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-    splits: Splits
-
-    def items(self) -> Iterator[Item]:
-        """Yield the image of each row as the contents of an image file, or the reason why it is missing."""
-        for path in self.files:
-            for rows in read_parquet(path, [self.image_column], batch_rows=BATCH_ROWS):
-                for cell in rows[self.image_column]:
-                    data = cell.get("bytes") if isinstance(cell, dict) else cell
-                    yield data if isinstance(data, bytes) else "the table holds no image in this row"
-
-    def pictures(self, root: Path, how: Decoding) -> Pictures:
-        """Decode the images, or load them from the cache."""
-        identity = {"files": files_identity(self.files, root if root.is_dir() else root.parent)}
-        pixels, failed = how.decode(self.items, len(self.labels), {**identity, "column": self.image_column})
-        return Pictures(pixels, self.labels, self.splits, failed)
 
 
 def find_tables(root: Path) -> list[Path]:
@@ -60,16 +26,18 @@ def find_tables(root: Path) -> list[Path]:
     return sorted(path for path in root.rglob("*.parquet") if path.is_file() and path.name[0] != ".")
 
 
-def read_table(
-    files: Sequence[Path], image_column: str | None = None, label_column: str | None = None
-) -> ImageTable:
-    """Read the labels and splits of Parquet files, but not the images.
+def read_tables(
+    root: Path, how: Decoding, image_column: str | None = None, label_column: str | None = None
+) -> Pictures | None:
+    """Read the Parquet files of a folder; None if it has none.
 
-    The split of a file is given by its name (`train-00000-of-00002.parquet`) or its folder
-    (`train/0000.parquet`); val and validation mean valid. A single file with another name is `train`.
+    Rows are numbered consecutively over all files. The split of a file is given by its name
+    (`train-00000-of-00002.parquet`) or its folder (`train/0000.parquet`); val and validation mean valid. A
+    single file with another name is `train`.
 
     Args:
-        files: Paths of the files, at least one.
+        root: The folder, or a single file.
+        how: How to decode the images.
         image_column: Name of the column of images; by default the only such column.
         label_column: Name of the column of classes; by default `label` or `labels`.
 
@@ -77,6 +45,9 @@ def read_table(
         MolsliceError: pyarrow is not installed, a file cannot be read, a column is missing, the split of a
             file is unknown, labels are not class numbers, or the files have different classes.
     """
+    files = find_tables(root)
+    if not files:
+        return None
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
     image_column = _image_column(files[0], schema, image_column)
@@ -101,7 +72,22 @@ def read_table(
         one, other = list(classes.values())[:2]
         raise MolsliceError(f"the classes in {other} differ from those in {one}")
     splits = {name: np.concatenate(bounds[name]) for name in sorted(bounds, key=NAMES.index)}
-    return ImageTable(tuple(files), image_column, np.concatenate(labels), next(iter(classes), ()), splits)
+    identity = {
+        "files": files_identity(files, root if root.is_dir() else root.parent),
+        "column": image_column,
+    }
+    count = sum(map(len, labels))
+    pixels, failed = how.decode(lambda: _images(files, image_column), count, identity)
+    return Pictures(pixels, np.concatenate(labels), splits, failed, next(iter(classes), ()))
+
+
+def _images(files: Sequence[Path], image_column: str) -> Iterator[Item]:
+    """Yield the image of each row as the contents of an image file, or the reason why it is missing."""
+    for path in files:
+        for rows in read_parquet(path, [image_column], batch_rows=BATCH_ROWS):
+            for cell in rows[image_column]:
+                data = cell.get("bytes") if isinstance(cell, dict) else cell
+                yield data if isinstance(data, bytes) else "the table holds no image in this row"
 
 
 def _image_column(path: Path, schema: Any, given: str | None) -> str:  # noqa: ANN401

@@ -26,9 +26,6 @@ def rand_augment(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     Returns:
         The changed image, of the same shape; new borders are black.
 
-    Raises:
-        MolsliceError: Pillow is not installed.
-
     Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3. The ranges are from
     AutoAugment, Cubuk et al. 2019, arXiv 1805.09501, table 6, with shifts of up to 0.45 of the side (there
     150 of 331 pixels).
@@ -52,9 +49,6 @@ def resized_crop(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
     Returns:
         The resized window, uint8 of the same shape.
-
-    Raises:
-        MolsliceError: Pillow is not installed.
 
     Source: Szegedy et al. 2015, arXiv 1409.4842, section 6, with the ranges that are usual for ImageNet.
     """

@@ -13,8 +13,10 @@ Source: aeon's page on the format (docs/api_reference/data_format.md of aeon 1.6
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,12 +59,11 @@ class TsFile:
     targets: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     """Values of the tags; None for a missing tag."""
 
     classes: tuple[str, ...] | None
-    regression: bool
+    regression: bool | None
     univariate: bool | None
     channels: int | None
     equal_length: bool | None
@@ -92,7 +93,7 @@ def read_ts_file(path: Path) -> TsFile:
         targets.append(_read_target(label.strip(), header, where))
     if not cases:
         raise MolsliceError(f"{path} has a header but no cases")
-    return TsFile(cases, header.classes, header.regression, np.array(targets))
+    return TsFile(cases, header.classes, bool(header.regression), np.array(targets))
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
@@ -109,7 +110,6 @@ def _numbered(path: Path) -> Iterator[tuple[int, str]]:
 def _read_header(path: Path, lines: Iterator[tuple[int, str]]) -> _Header:
     """Read the tags up to and including `@data`."""
     tags: dict[str, list[str]] = {}
-    where = str(path)
     for number, line in lines:
         where = f"{path}, line {number}"
         tag, *values = line.split()
@@ -122,33 +122,29 @@ def _read_header(path: Path, lines: Iterator[tuple[int, str]]) -> _Header:
             raise MolsliceError(f"{where}: duplicate tag {tag!r}")
         tags[name] = values
         if name == "data":
-            return _checked_header(tags, str(path))
-    raise MolsliceError(f"{path} has no line @data: it is not a .ts file or truncated")
-
-
-def _checked_header(tags: dict[str, list[str]], where: str) -> _Header:
-    if _truth(tags, "timestamps", where):
+            break
+    else:
+        raise MolsliceError(f"{path} has no line @data: it is not a .ts file or truncated")
+    if _truth(tags, "timestamps", path):
         raise MolsliceError(
-            f"{where}: time stamps (@timestamps true) are not supported; write only the values"
+            f"{path}: time stamps (@timestamps true) are not supported; write only the values"
         )
-    regression = bool(_truth(tags, "targetlabel", where))
-    classes = _classes(tags.get("classlabel"), where)
+    regression, classes = _truth(tags, "targetlabel", path), _classes(tags.get("classlabel"), path)
     if regression and classes is not None:
-        raise MolsliceError(f"{where}: both @classLabel and @targetLabel are given")
+        raise MolsliceError(f"{path}: both @classLabel and @targetLabel are given")
     if "targetlabel" not in tags and "classlabel" not in tags:
-        raise MolsliceError(f"{where}: neither @classLabel nor @targetLabel is given")
-    channels = _number(tags, "dimension", where)
+        raise MolsliceError(f"{path}: neither @classLabel nor @targetLabel is given")
     return _Header(
-        classes=classes,
-        regression=regression,
-        univariate=_truth(tags, "univariate", where),
-        channels=_number(tags, "dimensions", where) if channels is None else channels,
-        equal_length=_truth(tags, "equallength", where),
-        length=_number(tags, "serieslength", where),
+        classes,
+        regression,
+        univariate=_truth(tags, "univariate", path),
+        channels=_number(tags, "dimension", path) or _number(tags, "dimensions", path),
+        equal_length=_truth(tags, "equallength", path),
+        length=_number(tags, "serieslength", path),
     )
 
 
-def _classes(values: list[str] | None, where: str) -> tuple[str, ...] | None:
+def _classes(values: list[str] | None, where: Path) -> tuple[str, ...] | None:
     if values is None or [value.lower() for value in values] == ["false"]:
         return None
     truth, *classes = values or [""]
@@ -162,7 +158,7 @@ def _classes(values: list[str] | None, where: str) -> tuple[str, ...] | None:
     return tuple(classes)
 
 
-def _truth(tags: dict[str, list[str]], name: str, where: str) -> bool | None:
+def _truth(tags: dict[str, list[str]], name: str, where: Path) -> bool | None:
     if name not in tags:
         return None
     text = " ".join(tags[name]).lower()
@@ -171,7 +167,7 @@ def _truth(tags: dict[str, list[str]], name: str, where: str) -> bool | None:
     return text == "true"
 
 
-def _number(tags: dict[str, list[str]], name: str, where: str) -> int | None:
+def _number(tags: dict[str, list[str]], name: str, where: Path) -> int | None:
     if name not in tags:
         return None
     text = " ".join(tags[name])
@@ -183,28 +179,26 @@ def _number(tags: dict[str, list[str]], name: str, where: str) -> int | None:
 def _read_channel(text: str, place: int, where: str) -> list[float]:
     if not text or text.isspace():
         return []
-    try:
-        if "?" not in text and "_" not in text:  # float() takes 1_000 for a number
-            return [float(value) for value in text.split(",")]
-        return [_read_value(value) for value in text.split(",")]
-    except ValueError:
-        wrong = next(value for value in text.split(",") if not _is_number(value)).strip()
+    texts = text.split(",")
+    if "?" not in text and "_" not in text:
+        with suppress(ValueError):  # most channels are only numbers
+            return [float(value) for value in texts]
+    values = [value for value in map(_read_value, texts) if value is not None]
+    if len(values) < len(texts):
+        wrong = next(value for value in texts if _read_value(value) is None).strip()
         complaint = f"{wrong!r} is not a number" if wrong else "empty value; write ? for a missing one"
-        raise MolsliceError(f"{_at(where, place)}: {complaint}") from None
+        raise MolsliceError(f"{_at(where, place)}: {complaint}")
+    return values
 
 
-def _read_value(text: str) -> float:
-    if "_" in text:
-        raise ValueError
-    return float("nan") if text.strip().lower() in MISSING else float(text)
-
-
-def _is_number(text: str) -> bool:
+def _read_value(text: str) -> float | None:
+    """Read a value: NaN if it is missing, None if it is not a number."""
+    if text.strip().lower() in MISSING:
+        return float("nan")
     try:
-        _read_value(text)
+        return None if "_" in text else float(text)  # float() takes 1_000 for a number
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _at(where: str, place: int) -> str:
@@ -251,6 +245,7 @@ def _read_target(label: str, header: _Header, where: str) -> float:
             near = near_names(label, header.classes)
             raise MolsliceError(f"{where}: the class {label!r} is not one of the header's; {near}")
         return float(header.classes.index(label))
-    if not _is_number(label) or not np.isfinite(float(label)):
+    value = _read_value(label)
+    if value is None or not np.isfinite(value):
         raise MolsliceError(f"{where}: the target {label!r} is not a finite number")
-    return float(label)
+    return value

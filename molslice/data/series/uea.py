@@ -52,9 +52,6 @@ class Uea(SequenceDataset):
             after the last known value), or `zero`, which is the channel's mean with `standardize`. A channel
             without values is zero. After the end of a shorter channel, its values are missing.
         missing_indicator: Whether to add one channel per channel: 1 for a missing value, otherwise 0.
-
-    Raises:
-        MolsliceError: A file is missing or invalid, or an option is invalid.
     """
 
     row_name = "cases"
@@ -123,11 +120,7 @@ class Uea(SequenceDataset):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download the problem into `<root>/<problem>` with aeon, unless both files exist.
-
-        Raises:
-            MolsliceError: aeon is not installed, does not know the problem, or cannot download it.
-        """
+        """Download the problem into `<root>/<problem>` with aeon, unless both files exist."""
         root, problem = options.get("root"), options.get("problem")
         if root is None or problem is None:
             raise MolsliceError("a download needs data.root, the folder to put it in, and data.problem")
@@ -153,22 +146,20 @@ class Uea(SequenceDataset):
     def _set_targets(self, train: TsFile, test: TsFile) -> None:
         if train.regression != test.regression or (train.classes is None) != (test.classes is None):
             raise MolsliceError(f"{self.source}: one file has classes, the other does not")
+        targets = test.targets.copy()
         if train.regression:
             self.kind, self.target_names = "regression", ("target",)
-            labels = np.concatenate([train.targets, test.targets])
         elif train.classes is not None and test.classes is not None:
             self.kind, self.target_names = "multiclass", ("class",)
             # the test file may list classes in another order, or further ones, which training does not have
             self.class_names = tuple(dict.fromkeys(train.classes + test.classes))
-            place = np.array([self.class_names.index(name) for name in test.classes], np.float64)
-            known = ~np.isnan(test.targets)
-            renumbered = np.full(len(test.targets), np.nan)
-            renumbered[known] = place[test.targets[known].astype(np.int64)]
-            labels = np.concatenate([train.targets, renumbered])
+            place = np.array([self.class_names.index(name) for name in test.classes])
+            known = ~np.isnan(targets)
+            targets[known] = place[targets[known].astype(np.int64)]
         else:
             raise MolsliceError(f"{self.source} has neither classes nor targets (@classLabel false)")
         self.target_units = ("",)
-        self.labels = labels.astype(np.float32)[:, None]
+        self.labels = np.concatenate([train.targets, targets]).astype(np.float32)[:, None]
 
 
 def _spec(outputs: int, channels: int, longest: int, meaning: str, indicator: bool) -> DataSpec:

@@ -51,9 +51,6 @@ class Listops(SequenceDataset):
         max_tokens: Maximum number of tokens; longer expressions are truncated. By default unlimited.
         cache_dir: Folder for the rows; by default the user's cache.
 
-    Raises:
-        MolsliceError: An option is out of range, options cannot be combined, or a file has other contents.
-
     Source: Nangia and Bowman 2018, arXiv 1804.06028. Lengths, depth and splits as in Long Range Arena
     (Tay et al. 2020, arXiv 2011.04006, section 2.2.1). The arena's first input pipeline dropped the closing
     brackets (corrected in its commit c209b2a); here they are kept.

@@ -50,10 +50,6 @@ class Pathfinder(SequenceDataset):
         workers: Number of processes for the generator; by default all cores for many pictures.
         cache_dir: Folder for the pixels; by default the user's cache.
 
-    Raises:
-        MolsliceError: An option is out of range or cannot be used with `root`, pictures cannot be generated,
-            or the folder has other contents.
-
     Source: Tay et al. 2020, arXiv 2011.04006, sections 2.2.5 and 2.2.6, after Linsley et al. 2018, arXiv
     1805.08315.
     """

@@ -42,9 +42,6 @@ class PathfinderRule:
         marker_radius: Radius of a marker, a white disk.
         start_distance: Distance between the starts of the two long contours.
         contrast: Factor of the brightness of dashes; the product is clipped to white.
-
-    Raises:
-        MolsliceError: A value is out of range.
     """
 
     size: int

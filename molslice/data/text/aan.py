@@ -35,9 +35,6 @@ class Aan(SequenceDataset):
         max_tokens: Maximum number of bytes per text; longer texts are truncated.
         cache_dir: Folder for the prepared bytes; by default the user's cache.
 
-    Raises:
-        MolsliceError: A file is missing or damaged, or no row is valid.
-
     Source: Radev et al. 2013 (the network); Tay et al. 2020, arXiv 2011.04006, section 2.2.3 (the task).
     """
 

@@ -46,9 +46,6 @@ class TextDataset(SequenceDataset):
         fold_over: `all` makes folds of all rows, `train` of the rows outside the source's test split.
         cache_dir: Folder for the token ids; by default the user's cache.
 
-    Raises:
-        MolsliceError: An option or a file is invalid.
-
     Attributes:
         target: Name of the target, such as `topic`.
         class_names: Names of the classes, if they are fixed for the format; otherwise set from the files.
@@ -195,11 +192,7 @@ class SplitTexts(FolderTexts):
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
-        """Download both splits into `root`, unless they exist.
-
-        Raises:
-            MolsliceError: `root` is not set, a library is not installed, or the network or the disk failed.
-        """
+        """Download both splits into `root`, unless they exist."""
         root = download_folder(options)
         if not all(cls.find(root, split) for split in TRAIN_TEST):
             cls.fetch(root)
@@ -213,11 +206,7 @@ def text_division(
     fold: int | None,
     fold_over: str,
 ) -> Division:
-    """Create the division from the options of `TextDataset`, under the same names.
-
-    Raises:
-        MolsliceError: An option is invalid, or options cannot be combined.
-    """
+    """Create the division from the options of `TextDataset`, under the same names."""
     if folds is not None and test_fraction is not None:
         raise MolsliceError("test_fraction cannot be used with folds: a fold is the test split")
     test = DEFAULT_FRACTIONS["test"] if test_fraction is None else test_fraction

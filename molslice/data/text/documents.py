@@ -104,9 +104,6 @@ def read_class_folders(
         names: Folders to read; by default all.
         pattern: File name pattern.
         encoding: Encoding of the files.
-
-    Raises:
-        MolsliceError: A folder is missing, cannot be read, or has no files that match the pattern.
     """
     try:
         folders = [folder / name for name in names] or _visible(folder.iterdir())

@@ -34,9 +34,6 @@ class Fasta(TextDataset):
         min_members: Minimum number of rows per class; rows of smaller classes lose their label. The
             Singularformer paper uses 2.
         max_tokens: Maximum number of residues; longer sequences are truncated.
-
-    Raises:
-        MolsliceError: An option or a file is invalid. The message names file and line.
     """
 
     row_name = "proteins"

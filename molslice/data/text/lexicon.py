@@ -139,11 +139,7 @@ class Lexicon:
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> Self:  # noqa: ANN401
-        """Create from the JSON values of `to_mapping`.
-
-        Raises:
-            MolsliceError: The values are invalid.
-        """
+        """Create from the JSON values of `to_mapping`."""
         if not isinstance(mapping, Mapping) or not {"kind", "entries"} <= mapping.keys():
             raise MolsliceError(f"cannot read the tokens of a language model: {str(mapping)[:60]}")
         entries = mapping["entries"]
@@ -155,10 +151,6 @@ class Lexicon:
 
 
 def check_kind(kind: object) -> None:
-    """Check the kind of tokens.
-
-    Raises:
-        MolsliceError: The kind is unknown.
-    """
+    """Check the kind of tokens."""
     if kind not in KINDS:
         raise MolsliceError(f"invalid tokens {kind!r}; {near_names(str(kind), KINDS)}")

@@ -21,9 +21,6 @@ class Mimic3(FolderTexts):
 
     Args:
         max_labels: Number of codes.
-
-    Raises:
-        MolsliceError: An option or a file is invalid. The message names file, row, column and value.
     """
 
     instructions = (

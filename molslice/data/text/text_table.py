@@ -98,9 +98,6 @@ class TextTable(TextDataset):
             alphabetical order.
         valid_path: A file with the same columns to validate on.
         test_path: A file with the same columns to test on.
-
-    Raises:
-        MolsliceError: An option or a file is invalid. The message names file, row, column and value.
     """
 
     def __init__(

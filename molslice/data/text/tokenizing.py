@@ -46,9 +46,6 @@ class Tokenizing:
             fewer words, the last rows are unused.
         max_tokens: Maximum number of tokens per text; longer texts are truncated.
         lower: Whether to convert to lower case; by default only for words.
-
-    Raises:
-        MolsliceError: The kind is unknown, or an option is invalid.
     """
 
     tokens: str = DEFAULT_TOKENS
@@ -103,9 +100,6 @@ def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dic
 
     Returns:
         `values` and `offsets` of `Sequences`, and `vocabulary`, the UTF-8 bytes for `fingerprint`.
-
-    Raises:
-        MolsliceError: The library `tokenizers`, which subwords need, is not installed.
     """
     if how.lowers:
         texts = [text.lower() for text in texts]

@@ -63,9 +63,6 @@ class Wikitext(Dataset):
         version: Version of WikiText that `molslice prepare --download` downloads, `2` or `103`.
         cache_dir: Folder for the token ids; by default the user's cache.
 
-    Raises:
-        MolsliceError: An option or a file is invalid.
-
     Source: Merity et al. 2016, arXiv 1609.07843; windows as in fairseq with `--sample-break-mode none`,
     `context` as its `--context-window`.
     """
@@ -199,11 +196,7 @@ class Wikitext(Dataset):
         return int((self._lengths - self._contexts)[rows].sum())
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> SequenceBatch:  # noqa: ARG002
-        """Collate windows into one padded batch; `pair_tokens` has the next token of each of `tokens`.
-
-        Raises:
-            MolsliceError: There are no rows, or a row is out of range.
-        """
+        """Collate windows into one padded batch; `pair_tokens` has the next token of each of `tokens`."""
         rows = checked_rows(rows, self._lengths, self.source)
         lengths = self._lengths[rows][:, None]
         places = np.arange(lengths.max())
@@ -226,10 +219,6 @@ class Wikitext(Dataset):
 
         The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. On the Hub each line
         has its line end, and the line " \n" is empty; the written files equal the original ones.
-
-        Raises:
-            MolsliceError: `root` is not set or contains another version, the version is unknown, `datasets`
-                is not installed, or the network or the disk failed.
         """
         check_kind(options.get("tokens", "words"))
         version = options.get("version", 103)
