@@ -38,12 +38,9 @@ class DeviceRows(Protocol):
     device: torch.device
 
     def gather(self, numbers: RowNumbers) -> Batch:
-        """Collate rows into a batch of fixed shape.
+        """Collate rows into a batch of fixed shape. `numbers` is on the device, and nothing is read back.
 
-        Nothing is read back from the device. Empty rows have no target.
-
-        Args:
-            numbers: The rows and the width, on the device.
+        Empty rows have no target.
         """
         ...
 
@@ -139,14 +136,7 @@ class Dataset(ABC):
         return None
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
-        """Compute checksums of the arrays with the contents of the rows, by default all array attributes.
-
-        Args:
-            checksum: Computes the checksum of an array.
-
-        Returns:
-            The checksum of each array by name.
-        """
+        """Compute the checksum of each array with contents of the rows, by default of all attributes."""
         return {name: checksum(value) for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     @abstractmethod
@@ -174,9 +164,6 @@ class Dataset(ABC):
         """Return the rows in the memory of a device, for batches of fixed shapes.
 
         None if `has_fixed_shapes` is false, or the device has too little memory.
-
-        Args:
-            device: The device.
         """
         return None
 

@@ -41,9 +41,6 @@ def ordered_batches(
 
     Returns:
         Row numbers of each batch, int64, at least one row per batch.
-
-    Raises:
-        MolsliceError: A row has no tokens.
     """
     if not len(num_tokens):
         return []

@@ -63,10 +63,6 @@ def read_dates(
         column: Name of the column, for messages.
         where: Describes the location of a cell by its index, for messages.
         missing: More texts that are missing, in lower case.
-
-    Raises:
-        MolsliceError: No cell has a date, a cell has another form, a date does not exist, or the order of day
-            and month is not clear.
     """
     texts = [text.strip() for text in cells]
     known = [row for row, text in enumerate(texts) if not is_missing(text) and text.lower() not in missing]

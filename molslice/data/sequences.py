@@ -47,15 +47,7 @@ class Sequences:
 
     @classmethod
     def pack(cls, rows: Iterable[np.ndarray | Sequence[int]], dtype: np.dtype | type | str) -> Self:
-        """Concatenate rows as `dtype`.
-
-        Args:
-            rows: The rows, each [n] or [n, F].
-            dtype: Type of the values.
-
-        Raises:
-            MolsliceError: An integer does not fit into `dtype`.
-        """
+        """Concatenate rows, each [n] or [n, F], as `dtype`; an integer that does not fit is an error."""
         arrays = [np.asarray(row) for row in rows]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
@@ -153,18 +145,12 @@ class SequenceDataset(Dataset):
 
 
 def checked_rows(rows: np.ndarray | Sequence[int], num_tokens: np.ndarray, source: str) -> np.ndarray:
-    """Check that rows can be batched.
+    """Check that rows can be batched, and return a copy, int64 [B].
 
     Args:
         rows: Row numbers [B].
         num_tokens: Tokens of every row of the data set, int [rows]; 0 for an unreadable row.
         source: Name of the data set, for messages.
-
-    Returns:
-        A copy of `rows`, int64 [B].
-
-    Raises:
-        MolsliceError: There are no rows, or a row is out of range or unreadable.
     """
     rows = np.array(rows, dtype=np.int64)
     if rows.ndim != 1 or not len(rows):

@@ -95,9 +95,6 @@ class Division:
         Returns:
             Row numbers, int64, of train, valid and test, then of other splits. Drawn splits are sorted and
             not empty.
-
-        Raises:
-            MolsliceError: There is no training split, the fractions are invalid, or there are too few rows.
         """
         if groups is not None and (strata is not None or self.fold is not None):
             raise MolsliceError("groups of rows cannot be combined with strata or folds")
@@ -180,13 +177,8 @@ def draw_groups(groups: Sequence[str], limit: float, seed: int) -> list[int] | N
 
     A group with more than half of the limit is never drawn.
 
-    Args:
-        groups: Group of each row.
-        limit: The largest number of rows.
-        seed: Seed of the order of the groups.
-
     Returns:
-        The rows of the drawn groups; None if they are less than half of the limit.
+        The rows of the drawn groups, at most `limit`; None if they are less than half of it.
     """
     members: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
@@ -256,9 +248,6 @@ def column_split(
 
     Returns:
         Row numbers of each split that has rows, int64.
-
-    Raises:
-        MolsliceError: A cell has any other word, or there are no training rows.
     """
     numbered = bool(numbered_words(values))
     known = {

@@ -151,9 +151,6 @@ def is_log_normal(values: np.ndarray) -> bool:
     The likelihoods of a normal distribution of the logarithms and of the values are compared, with the mean
     and the variance of each.
 
-    Args:
-        values: float64 [n], at least one.
-
     Source: Box and Cox 1964, "An Analysis of Transformations" (the exponents 0 and 1).
     """
     low, high = np.quantile(values, TAILS)

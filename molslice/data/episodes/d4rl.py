@@ -190,14 +190,11 @@ class D4rl(Dataset):
 
 
 def returns_to_go(rewards: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Sum the rewards from each step to the end of its episode.
+    """Sum the rewards from each step to the end of its episode, float32 [n].
 
     Args:
         rewards: Reward of each step [n].
         stop: Index of the first step after the episode of each step [n].
-
-    Returns:
-        The returns-to-go, float32 [n].
 
     Source: Chen et al. 2021, arXiv 2106.01345, section 3.
     """
@@ -217,14 +214,9 @@ def task_of(environment: str) -> str:
 
 
 def normalized_score(environment: str, value: float) -> float | None:
-    """Compute the normalized score 100 (R - random) / (expert - random).
+    """Compute the normalized score 100 (R - random) / (expert - random) of a return R.
 
-    Args:
-        environment: Name of the environment or the data set.
-        value: The return R.
-
-    Returns:
-        The score: 0 for a random policy, 100 for an expert; None for a task without reference returns.
+    It is 0 for a random policy, 100 for an expert, and None for a task without reference returns.
 
     Source: Fu et al. 2020, arXiv 2004.07219, section 5.
     """

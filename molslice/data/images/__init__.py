@@ -4,10 +4,9 @@ Modules beside the data sets:
     base: Cuts images into tokens and augments them.
     decoding: Decodes image files once and caches the pixels.
     labeled_files: The base class of a user's own images, in folders or in tables.
-    parquet_files: Images in Parquet files.
+    parquet_files: Images in Parquet files, and their download from the Hugging Face Hub.
     cifar_files: The base class of CIFAR-10 and CIFAR-100.
     rand_augment: RandAugment and resized crops.
-    fetch: Downloads from the Hugging Face Hub.
 
 Imports: the same as `molslice.data`, and Pillow and pyarrow inside functions.
 

@@ -46,7 +46,7 @@ class Cutting:
                 raise MolsliceError(
                     f"invalid {option} of images {value!r}; {near_names(str(value), choices)}"
                 )
-        checked_count("patch", self.patch)
+        check_count("patch", self.patch)
         if not isinstance(self.gray, bool):
             raise MolsliceError(f"gray of images must be true or false, got {self.gray!r}")
 
@@ -151,11 +151,8 @@ class ImageDataset(Dataset):
     ) -> None:
         """Set the attributes from the images.
 
-        Args:
-            pictures: Images read from the files.
-            cutting: How to cut them into tokens.
-            scale: Mean and standard deviation of each color as fractions of 255; by default measured in
-                the training split.
+        `scale` is the mean and standard deviation of each color as fractions of 255, by default those of the
+        training split.
         """
         self.images, self.splits, self.cutting = pictures.pixels, pictures.splits, cutting
         self._errors, labels = dict(pictures.failed), pictures.labels
@@ -298,11 +295,10 @@ def to_gray(images: np.ndarray) -> np.ndarray:
     return gray
 
 
-def checked_count(option: str, value: object, least: int = 1) -> int:
-    """Check an integer option of images and return it."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise MolsliceError(f"{option} of images must be an integer of at least {least}, got {value!r}")
-    return value
+def check_count(option: str, value: object) -> None:
+    """Check that an option of images is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise MolsliceError(f"{option} of images must be an integer of at least 1, got {value!r}")
 
 
 def _listed(numbers: Sequence[float]) -> str:

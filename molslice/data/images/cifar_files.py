@@ -13,7 +13,7 @@ import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, to_gray
 from molslice.data.images.decoding import Decoding, Item, class_folders, is_image
-from molslice.data.images.parquet_files import read_tables
+from molslice.data.images.parquet_files import fetch_hub, read_tables
 from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division, consecutive_rows
 from molslice.files.cache import cache_folders, files_identity
@@ -97,8 +97,6 @@ class Cifar(ImageDataset):
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
         """Download the Parquet files of the Hugging Face Hub into `root`."""
-        from molslice.data.images.fetch import fetch_hub
-
         fetch_hub(cls.hub, Path(options["root"]))
 
     def _read(self, root: Path, how: Decoding) -> Pictures:

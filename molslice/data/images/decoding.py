@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from molslice.data.images.base import checked_count
+from molslice.data.images.base import check_count
 from molslice.data.sequences import keep_arrays
 from molslice.files.cache import cache_folders
 from molslice.files.pillow import damages, import_pillow
@@ -57,7 +57,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.size is not None:
-            checked_count("size", self.size)
+            check_count("size", self.size)
         if self.fit not in get_args(Fit):
             raise MolsliceError(
                 f"invalid fit of images {self.fit!r}; {near_names(str(self.fit), get_args(Fit))}"
@@ -67,9 +67,7 @@ class Decoding:
     def decode(
         self, items: Callable[[], Iterable[Item]], count: int, identity: Mapping[str, Any]
     ) -> tuple[np.ndarray, dict[int, str]]:
-        """Decode images, or load them from the cache.
-
-        Large arrays are decoded into a file in the cache and memory-mapped.
+        """Decode images, or load them from the cache; large arrays are memory-mapped.
 
         Args:
             items: Returns an iterator over the files in the order of the rows.

@@ -8,7 +8,7 @@ from typing import Any
 from molslice.data.images.base import Pictures
 from molslice.data.images.decoding import Decoding
 from molslice.data.images.labeled_files import ImageFiles
-from molslice.data.images.parquet_files import read_tables
+from molslice.data.images.parquet_files import fetch_hub, read_tables
 from molslice.types import MolsliceError
 
 
@@ -41,8 +41,6 @@ class ImageParquet(ImageFiles):
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
         """Download the data set `hub` into `root` with the library `datasets`."""
-        from molslice.data.images.fetch import fetch_hub
-
         name = options.get("hub")
         if not isinstance(name, str) or not name:
             raise MolsliceError(

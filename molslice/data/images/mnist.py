@@ -165,9 +165,6 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     The format is two zero bytes, the type, the number of dimensions, the sizes as big-endian int32, and the
     values.
 
-    Raises:
-        MolsliceError: The format, the type, the number of dimensions or the length is invalid.
-
     Source: LeCun, Cortes and Burges, the page of MNIST.
     """
     try:

@@ -1,8 +1,10 @@
-"""Images in Parquet files, as on the Hugging Face Hub: a column of files and a column of classes."""
+"""Read and download Parquet files of images, as on the Hugging Face Hub: columns of files and of classes."""
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ import numpy as np
 from molslice.data.images.base import Pictures
 from molslice.data.images.decoding import Decoding, Item
 from molslice.data.splits import ALIASES, NAMES
+from molslice.files.atomic import atomic_path
 from molslice.files.cache import files_identity
+from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
 from molslice.files.tables.parquet import open_parquet, read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -39,11 +43,7 @@ def read_tables(
         root: The folder, or a single file.
         how: How to decode the images.
         image_column: Name of the column of images; by default the only such column.
-        label_column: Name of the column of classes; by default `label` or `labels`.
-
-    Raises:
-        MolsliceError: pyarrow is not installed, a file cannot be read, a column is missing, the split of a
-            file is unknown, labels are not class numbers, or the files have different classes.
+        label_column: Name of the column of class numbers; by default `label` or `labels`.
     """
     files = find_tables(root)
     if not files:
@@ -154,3 +154,39 @@ def _split_of(path: Path) -> str | None:
         if name in NAMES:
             return name
     return None
+
+
+def fetch_hub(name: str, root: Path) -> None:
+    """Download every split of a data set of the Hugging Face Hub to `root/<split>-00000-of-00001.parquet`.
+
+    Existing splits are kept. If `root` has Parquet files, nothing is downloaded, unless an earlier download
+    was interrupted.
+    """
+    noted = claim_folder(root, {"hub": name})
+    awaited = [_table_of(root, split) for split in noted.get("splits", ())]
+    if find_tables(root) and all(path.is_file() for path in awaited):
+        return
+    datasets, folder = import_datasets(name), download_folder({"root": root})
+    with hub_errors(name):
+        splits = datasets.load_dataset(name)
+        claim_folder(folder, {"hub": name, "splits": list(splits)}, fetched=True)
+        for split, table in splits.items():
+            path = _table_of(folder, split)
+            if not path.is_file():
+                with atomic_path(path) as partial:
+                    _with_files(datasets, table).to_parquet(partial)
+
+
+def _table_of(folder: Path, split: str) -> Path:
+    return folder / f"{split}-00000-of-00001.parquet"
+
+
+def _with_files(datasets: ModuleType, table: Any) -> Any:  # noqa: ANN401 - tables of `datasets`
+    """Embed the image files in a table, because some data sets have only their paths."""
+    for column, feature in table.features.items():
+        if isinstance(feature, datasets.Image) and len(table):
+            first = table.cast_column(column, datasets.Image(decode=False))[0][column]
+            if first["bytes"] is None:
+                embed = importlib.import_module("datasets.table").embed_table_storage
+                return table.with_format("arrow").map(embed, batched=True, batch_size=100)
+    return table

@@ -24,7 +24,7 @@ def rand_augment(image: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         draw: Generator for the operations and signs.
 
     Returns:
-        The changed image, of the same shape; new borders are black.
+        The image, uint8 of the same shape; new borders are black.
 
     Source: RandAugment, Cubuk et al. 2020, arXiv 1909.13719, sections 3 and 4.3. The ranges are from
     AutoAugment, Cubuk et al. 2019, arXiv 1805.09501, table 6, with shifts of up to 0.45 of the side (there

@@ -73,11 +73,8 @@ class _Header(NamedTuple):
 def read_ts_file(path: Path) -> TsFile:
     """Read a `.ts` file, plain or gzip.
 
-    Channels and lengths must agree with the header; `@missing` is ignored.
-
-    Raises:
-        MolsliceError: The file is missing or damaged, has time stamps, an unknown tag or an invalid value, or
-            a case contradicts the header. The message names file, line, channel and value.
+    Channels and lengths must agree with the header; `@missing` is ignored. A file with time stamps is
+    refused. Errors name file, line, channel and value.
     """
     lines = _numbered(path)
     header = _read_header(path, lines)

@@ -98,9 +98,10 @@ class Listops(SequenceDataset):
         given = NAMES if path is None else ("train", "test")
         parts = consecutive_rows(dict(zip(given, arrays["counts"].tolist(), strict=False)))
         self.splits = Division(DEFAULT_FRACTIONS, seed).divide(parts, self.source)
-        longest = max_length if not files else int(whole.lengths.max())
-        self._spec = listops_spec(longest if max_tokens is None else max_tokens)
-        self.sequences = whole.cut(self._spec.max_tokens or longest)
+        if max_tokens is None:
+            max_tokens = max_length if not files else int(whole.lengths.max())
+        self._spec = _spec(max_tokens)
+        self.sequences = whole.cut(max_tokens)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -108,11 +109,10 @@ class Listops(SequenceDataset):
         longest = options.get("max_tokens")
         if longest is None and (options.get("root") or options.get("path")) is not None:
             return None
-        return listops_spec(options.get("max_length", MAX_LENGTH) if longest is None else longest)
+        return _spec(options.get("max_length", MAX_LENGTH) if longest is None else longest)
 
 
-def listops_spec(max_tokens: int) -> DataSpec:
-    """Describe ListOps for a model."""
+def _spec(max_tokens: int) -> DataSpec:
     return DataSpec(len(CLASSES), "ids", len(SYMBOLS) + 1, max_tokens=max_tokens, vocabulary="listops-1")
 
 

@@ -82,7 +82,11 @@ class Pathfinder(SequenceDataset):
             "continuity": continuity,
         }
         changes = {name: value for name, value in hardness.items() if value is not None}
-        _check(size, counts, seed, workers)
+        if size not in RULES:
+            raise MolsliceError(f"size must be one of {', '.join(map(str, RULES))}, got {size!r}")
+        splits.check_counts(counts)
+        splits.checked_seed(seed)
+        check_workers(workers)
         folders = cache.cache_folders(cache_dir)
         if root is None:
             rule = replace(RULES[size], **changes)
@@ -99,7 +103,7 @@ class Pathfinder(SequenceDataset):
             arrays = _kept_folder(Path(root), size, folders)
             division = splits.Division(splits.DEFAULT_FRACTIONS, seed)
             self.splits = division.divide({"train": np.arange(len(arrays["labels"]))}, self.source)
-        self._spec = pathfinder_spec(size)
+        self._spec = self.describe({"size": size})
         self._errors = unpack_reasons(arrays)
         self.labels = np.asarray(arrays["labels"])
         lengths = np.full(len(self.labels), size * size)
@@ -107,25 +111,14 @@ class Pathfinder(SequenceDataset):
         self.sequences = Sequences(arrays["pixels"], np.concatenate([[0], lengths.cumsum()]))
 
     @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Derive the spec from the size."""
-        return pathfinder_spec(options.get("size", SIZE))
-
-
-def pathfinder_spec(size: int) -> DataSpec:
-    """Describe Pathfinder for a model. `size` is the side of a picture in pixels."""
-    return DataSpec(2, "ids", 256, max_tokens=size * size, vocabulary="gray levels")
+        length = options.get("size", SIZE) ** 2
+        return DataSpec(2, "ids", 256, max_tokens=length, vocabulary="gray levels")
 
 
 def read_table(path: Path) -> list[tuple[str, str, int]]:
-    """Read a metadata file: lines of text, or a numpy array of text.
-
-    Returns:
-        Folder, file and label of each picture.
-
-    Raises:
-        MolsliceError: The file is a pickled array, has other contents, or a line is invalid.
-    """
+    """Read folder, file and label of each picture in a metadata file, lines or a numpy array of text."""
     with path.open("rb") as file:
         is_array = file.read(len(NUMPY_MAGIC)) == NUMPY_MAGIC
     if is_array:
@@ -151,14 +144,6 @@ def _load_text(path: Path) -> np.ndarray:
     if array.dtype.kind not in "US" or array.ndim != 2:
         raise MolsliceError(f"{path}: expected rows of text, got {array.dtype} {list(array.shape)}")
     return array
-
-
-def _check(size: int, counts: tuple[int, int, int], seed: int, workers: int | None) -> None:
-    if size not in RULES:
-        raise MolsliceError(f"size must be one of {', '.join(map(str, RULES))}, got {size!r}")
-    splits.check_counts(counts)
-    splits.checked_seed(seed)
-    check_workers(workers)
 
 
 def _make(rule: PathfinderRule, count: int, seed: int, workers: int | None) -> dict[str, np.ndarray]:

@@ -54,7 +54,7 @@ class Aan(SequenceDataset):
     ) -> None:
         if not isinstance(max_tokens, int) or max_tokens < 1:
             raise MolsliceError(f"max_tokens must be at least 1, got {max_tokens!r}")
-        self.source, self._spec = str(root), aan_spec(max_tokens)
+        self.source, self._spec = str(root), self.describe({"max_tokens": max_tokens})
         files = _find_files(Path(root))
         identity = {
             "format": "aan-1",
@@ -78,14 +78,10 @@ class Aan(SequenceDataset):
         return replace(batch, tokens=tokens, pair_tokens=pair_tokens)
 
     @classmethod
-    def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
+    def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Derive the spec from the length."""
-        return aan_spec(options.get("max_tokens", MAX_TOKENS))
-
-
-def aan_spec(max_tokens: int) -> DataSpec:
-    """Describe AAN for a model."""
-    return DataSpec(2, "ids", 257, max_tokens=max_tokens, paired=True, vocabulary="bytes")
+        length = options.get("max_tokens", MAX_TOKENS)
+        return DataSpec(2, "ids", 257, max_tokens=length, paired=True, vocabulary="bytes")
 
 
 def _find_files(root: Path) -> list[Path]:

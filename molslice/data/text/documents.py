@@ -60,9 +60,6 @@ class Documents:
             class_names: Names of the classes, in order; by default the sorted classes of the rows.
             min_members: Minimum number of rows per class over all splits; rows of smaller classes lose their
                 label.
-
-        Raises:
-            MolsliceError: A split has no rows, a class is unknown, or no class has enough rows.
         """
         for split, labeled in parts.items():
             if not labeled.texts:
@@ -103,7 +100,7 @@ def read_class_folders(
         folder: Parent of the folders.
         names: Folders to read; by default all.
         pattern: File name pattern.
-        encoding: Encoding of the files.
+        encoding: Usual encoding of the files.
     """
     try:
         folders = [folder / name for name in names] or _visible(folder.iterdir())

@@ -58,10 +58,7 @@ class Lexicon:
     def of_text(cls, kind: str, lines: Iterable[Line], size: int | None = None) -> Self:
         """Collect the tokens of a text, most frequent first; ties are in Unicode order.
 
-        Args:
-            kind: `words`, `characters` or `bytes`.
-            lines: The text.
-            size: Maximum number of entries, including `<unk>` and the line end; by default all tokens.
+        At most `size` entries are kept, including `<unk>` and the line end; by default all tokens.
         """
         if kind == "bytes":
             return cls(kind)

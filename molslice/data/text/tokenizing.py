@@ -91,12 +91,7 @@ class Tokenizing:
 
 
 def tokenize(texts: Sequence[str], training: np.ndarray, how: Tokenizing) -> dict[str, np.ndarray]:
-    """Convert all texts to token ids.
-
-    Args:
-        texts: Text of each row.
-        training: Row numbers from which the vocabulary is learned.
-        how: Kind and limits of the tokens.
+    """Convert all texts to token ids, with the vocabulary of the rows `training`.
 
     Returns:
         `values` and `offsets` of `Sequences`, and `vocabulary`, the UTF-8 bytes for `fingerprint`.
