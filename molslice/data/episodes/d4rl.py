@@ -75,12 +75,18 @@ class D4rl(Dataset):
         self.source, self.context, self.max_episode_steps = str(path), context, max_episode_steps
         arrays = _read(Path(path))
         self.states, self.actions = arrays["observations"], arrays["actions"]
-        _check_sizes(environment, self.states.shape[1], self.actions.shape[1], self.source)
+        sizes = self.states.shape[1], self.actions.shape[1]
+        known = SIZES.get(task_of(environment or ""), sizes)
+        if known != sizes:
+            raise MolsliceError(
+                f"{path} holds states of {sizes[0]} numbers and actions of {sizes[1]}; {environment} has "
+                f"{known[0]} and {known[1]}"
+            )
         self.first, self.stop, failures = self._divide_into_episodes(arrays)
         self.returns_to_go = returns_to_go(arrays["rewards"], self.stop)
         self._failures = failures
         self._make_windows(choice.division)
-        self._statistics = self._count_statistics()
+        self._spec = _spec(*sizes, context, max_episode_steps, self._count_statistics())
 
     def _divide_into_episodes(
         self, arrays: dict[str, np.ndarray]
@@ -137,12 +143,6 @@ class D4rl(Dataset):
             "action_high": actions.max(0),
         }
         return {name: tuple(map(float, values)) for name, values in statistics.items()}
-
-    @property
-    def spec(self) -> DataSpec:
-        """Sizes of states and actions, and the statistics saved with a model."""
-        sizes = self.states.shape[1], self.actions.shape[1]
-        return _spec(*sizes, self.context, self.max_episode_steps, self._statistics)
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -245,15 +245,6 @@ def _cut_long(ended: np.ndarray, count: int, limit: int) -> np.ndarray:
     bounds = itertools.pairwise([0, *ended, count])
     cuts = {cut for begin, stop in bounds for cut in range(begin + limit, stop + 1, limit)}
     return np.array(sorted(cuts | set(ended)), dtype=np.int64)
-
-
-def _check_sizes(environment: str | None, state: int, action: int, source: str) -> None:
-    known = SIZES.get(task_of(environment or ""))
-    if known is not None and known != (state, action):
-        raise MolsliceError(
-            f"{source} holds states of {state} numbers and actions of {action}; {environment} has "
-            f"{known[0]} and {known[1]}"
-        )
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

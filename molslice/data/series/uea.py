@@ -71,39 +71,31 @@ class Uea(SequenceDataset):
         division = Division({"valid": valid_fraction} if valid_fraction != 0 else {}, split_seed)
         if missing not in ("interpolate", "zero"):
             raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
-        self.missing_indicator = missing_indicator
         train, test = (_read(Path(root), problem, suffix) for suffix in ("TRAIN", "TEST"))
         self.source = f"{root} ({problem})"
         self._set_targets(train, test)
         cases = train.cases + test.cases
-        self.channels = train.cases[0].shape[1]
-        if test.cases[0].shape[1] != self.channels:
+        channels = train.cases[0].shape[1]
+        if test.cases[0].shape[1] != channels:
             raise MolsliceError(
-                f"{self.source}: {self.channels} channels in training, {test.cases[0].shape[1]} in test cases"
+                f"{self.source}: {channels} channels in training, {test.cases[0].shape[1]} in test cases"
             )
         parts = consecutive_rows({"train": len(train.cases), "test": len(test.cases)})
         if valid_fraction == 0:
             parts["valid"] = parts["test"]
         self.splits = division.divide(parts, self.source, strata=self.labels[:, 0])
-        mean, spread = np.zeros(self.channels), np.ones(self.channels)
-        self._meaning = problem if missing == "interpolate" else f"{problem}, missing {missing}"
+        mean, spread = np.zeros(channels), np.ones(channels)
+        meaning = problem if missing == "interpolate" else f"{problem}, missing {missing}"
         if standardize:
-            mean, spread = _statistics([cases[row] for row in self.splits["train"]], self.channels)
-            self._meaning += f", standardized {_fingerprint(mean, spread)}"
+            mean, spread = _statistics([cases[row] for row in self.splits["train"]], channels)
+            # a model is not used with another standardization
+            meaning += f", standardized {_fingerprint(mean, spread)}"
         filled = (_filled((case - mean) / spread, missing, missing_indicator) for case in cases)
         self.sequences = Sequences.pack(filled, np.float32)
         empty = np.flatnonzero(self.sequences.lengths == 0)
         self._errors = {int(row): "the case has no known value" for row in empty}
-
-    @property
-    def spec(self) -> DataSpec:
-        """One output per class or one number, and tokens up to the longest series.
-
-        The vocabulary identifies the standardization, so that a model is not used with another one.
-        """
-        longest = int(self.sequences.lengths.max(initial=1))
-        outputs = len(self.class_names) or 1
-        return _spec(outputs, self.channels, longest, self._meaning, self.missing_indicator)
+        outputs, longest = len(self.class_names) or 1, int(self.sequences.lengths.max(initial=1))
+        self._spec = _spec(outputs, channels, longest, meaning, missing_indicator)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:

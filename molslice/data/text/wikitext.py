@@ -98,7 +98,7 @@ class Wikitext(Dataset):
         arrays = self._prepare(texts, tokens, vocabulary_size, cache_dir)
         self.text = arrays["text"]
         self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
-        self.vocabulary_size = vocabulary_size or len(self.lexicon)
+        self._spec = _spec(vocabulary_size or len(self.lexicon), length, self.lexicon.name)
         sizes: dict[str, int] = dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True))
         self._check_sizes(sizes, texts)
         self._cut(sizes)
@@ -160,11 +160,6 @@ class Wikitext(Dataset):
             first, row = first + size, row + len(begins)
         self._starts, self._lengths = np.concatenate(starts), np.concatenate(lengths)
         self._contexts = np.concatenate(contexts)
-
-    @property
-    def spec(self) -> DataSpec:
-        """One output per token of the vocabulary."""
-        return _spec(self.vocabulary_size, self.length, self.lexicon.name)
 
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec | None:
@@ -308,20 +303,14 @@ def _in_folder(root: Path, split: str, tokens: str) -> Sequence[Path]:
 
 def _read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:
     """Yield the lines of a text without line ends; for Parquet, the lines of the column `text`."""
-    if _is_parquet(path):
+    with path.open("rb") as file:
+        is_parquet = file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    if is_parquet:
         for rows in read_parquet(path, [COLUMN]):
             for row in rows[COLUMN]:  # a row of WikiText is a line with its line end, or empty
                 yield from str(row or "").removesuffix("\n").split("\n")
     else:
         yield from read_byte_lines(path) if as_bytes else read_lines(path)
-
-
-def _is_parquet(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
-    except OSError as error:
-        raise MolsliceError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _check_version(version: object) -> None:
