@@ -75,13 +75,9 @@ def _verify(args: argparse.Namespace) -> int:
         say(f"error: {problem}")
     if report.problems:
         return 1
+    counts = ("rows", "molecules", "atoms", "bonds", "stores", "bytes")
     facts = {
-        "rows": f"{report.rows:,}",
-        "molecules": f"{report.molecules:,}",
-        "atoms": f"{report.atoms:,}",
-        "bonds": f"{report.bonds:,}",
-        "stores": f"{report.stores:,}",
-        "bytes": f"{report.bytes:,}",
+        **{name: f"{getattr(report, name):,}" for name in counts},
         "targets": ", ".join(report.targets) or "-",
         "schema version": str(report.schema_version),
         "versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "-",

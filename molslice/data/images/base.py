@@ -201,12 +201,11 @@ class ImageDataset(Dataset):
             pixels, share = mix_images(pixels, np.random.default_rng([draw % 2**64, *rows]))
             others["other_targets"] = torch.from_numpy(targets[::-1].copy())
             others["other_share"] = torch.full((len(rows),), share)
-        tokens = self._levels(pixels) if self.cutting.tokens == "pixels" else self._patches(pixels)
+        if self.cutting.tokens == "pixels":
+            tokens = torch.from_numpy(pixels.reshape(len(pixels), -1).astype(np.int64))
+        else:
+            tokens = self._patches(pixels)
         return SequenceBatch(tokens, targets=torch.from_numpy(targets), rows=torch.from_numpy(rows), **others)
-
-    @staticmethod
-    def _levels(pixels: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(pixels.reshape(len(pixels), -1).astype(np.int64))
 
     def _patches(self, pixels: np.ndarray) -> torch.Tensor:
         count, height, width, colors = pixels.shape
@@ -229,9 +228,7 @@ class ImageDataset(Dataset):
 
     def _moved(self, pixels: np.ndarray, rows: np.ndarray, draw: int) -> np.ndarray:
         count, height, width, _ = pixels.shape
-        resized = self.cutting.augment.startswith(
-            "resized"
-        )  # the resized crop shifts it, so only mirror here
+        resized = self.cutting.augment.startswith("resized")  # such a crop shifts, so only mirror here
         margins = (0, 0) if resized else (max(1, height // 8), max(1, width // 8))
         drawn = self._drawn(draw, margins)[rows]
         down = drawn[:, :1] + np.arange(height)

@@ -72,7 +72,21 @@ class TextDataset(SequenceDataset):
         how = Tokenizing(tokens, vocabulary_size, max_tokens, lower)
         division = text_division(valid_fraction, test_fraction, seed, folds, fold, fold_over)
         texts = self._take(self.read(), division, test_fraction)
-        self._tokenize(texts, how, cache_dir)
+        training = self.splits["train"]
+        identity = {
+            "format": FORMAT,
+            "texts": _checksum(texts),
+            "training": sha256(training.tobytes()).hexdigest() if how.is_learned else None,
+            "tokens": how.tokens,
+            "vocabulary_size": how.size,
+            "max_tokens": how.max_tokens,
+            "lower": how.lowers,
+        }
+        folders = cache.cache_folders(cache_dir)
+        arrays = keep_arrays(folders, identity, lambda: tokenize(texts, training, how))
+        sequences = Sequences(arrays["values"], arrays["offsets"])
+        vocabulary = fingerprint(arrays["vocabulary"], how)
+        self._fill(sequences, how.size, how.max_tokens, vocabulary, how.tokens)
 
     @abstractmethod
     def read(self) -> Documents:
@@ -97,29 +111,6 @@ class TextDataset(SequenceDataset):
             if reason:
                 self._errors[row], texts[row] = reason, ""
         return texts
-
-    def _tokenize(
-        self, texts: list[str], how: Tokenizing, cache_dir: str | os.PathLike[str] | None = None
-    ) -> None:
-        """Set the sequences and the spec, from cached arrays if they exist."""
-        training = self.splits["train"]
-        arrays = keep_arrays(
-            cache.cache_folders(cache_dir),
-            {
-                "format": FORMAT,
-                "texts": _checksum(texts),
-                "training": sha256(training.tobytes()).hexdigest() if how.is_learned else None,
-                "tokens": how.tokens,
-                "vocabulary_size": how.size,
-                "max_tokens": how.max_tokens,
-                "lower": how.lowers,
-            },
-            lambda: tokenize(texts, training, how),
-        )
-        vocabulary = fingerprint(arrays["vocabulary"], how)
-        self._fill(
-            Sequences(arrays["values"], arrays["offsets"]), how.size, how.max_tokens, vocabulary, how.tokens
-        )
 
     def _fill(self, sequences: Sequences, size: int, max_tokens: int, vocabulary: str, tokens: str) -> None:
         self.sequences = sequences

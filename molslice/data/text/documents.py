@@ -1,5 +1,6 @@
 """Texts with their labels, as returned by the readers of all formats."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,9 @@ class Documents:
             if not labeled.texts:
                 raise MolsliceError(f"{labeled.source} has no rows for the split {split!r}")
         words = [word for labeled in parts.values() for word in labeled.classes]
-        names = tuple(class_names) or tuple(_found(words, min_members))
+        counts = Counter(filter(None, words))
+        frequent = sorted(word for word, count in counts.items() if count >= min_members)
+        names = tuple(class_names) or tuple(frequent)
         if not names:
             where = ", ".join(str(labeled.source) for labeled in parts.values())
             raise MolsliceError(f"{where}: no {target} has {min_members} rows or more")
@@ -81,11 +84,6 @@ class Documents:
         return cls(
             texts, labels, (target,), names, consecutive_rows({k: len(p.texts) for k, p in parts.items()})
         )
-
-
-def _found(words: Sequence[str], min_members: int) -> list[str]:
-    names, counts = np.unique([word for word in words if word], return_counts=True)
-    return [str(name) for name, count in zip(names, counts, strict=True) if count >= min_members]
 
 
 def read_class_folders(

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Self
@@ -21,10 +21,8 @@ DEFAULT_TOKENS = "words"
 DEFAULT_MAX_TOKENS = 512
 DEFAULT_VOCABULARY = 16_000
 BYTES_VOCABULARY = 257  # padding and the bytes
-LEAST_VOCABULARY = {
-    "words": 3,
-    "subwords": BYTES_VOCABULARY,
-}  # padding, unknown and a word; padding and bytes
+# padding, unknown and a word; padding and bytes
+LEAST_VOCABULARY = {"words": 3, "subwords": BYTES_VOCABULARY}
 UNKNOWN = 1  # an unknown word; 0 is padding, as everywhere
 # runs of letters (also beyond ASCII) and digits, and single punctuation marks, as in the Singularformer
 # authors' code for IMDB, BBC and 20NG (Wu et al., IJCAI 2023, utils.py of their repository)
@@ -160,16 +158,11 @@ def _encode_subwords(texts: Sequence[str], training: np.ndarray, how: Tokenizing
     learned = sorted(model["vocab"], key=model["vocab"].__getitem__), model["merges"]
 
     def rows() -> Iterator[np.ndarray]:
-        for chunk in _chunks(texts):
-            for encoding in tokenizer.encode_batch(chunk):
+        for start in range(0, len(texts), CHUNK):
+            for encoding in tokenizer.encode_batch(list(texts[start : start + CHUNK])):
                 yield np.array(encoding.ids[: how.max_tokens], np.int64) + 1
 
     return json.dumps(learned), rows()
-
-
-def _chunks(texts: Sequence[str]) -> Iterable[list[str]]:
-    for start in range(0, len(texts), CHUNK):
-        yield list(texts[start : start + CHUNK])
 
 
 ENCODERS: dict[str, Callable[[Sequence[str], np.ndarray, Tokenizing], Encoded]] = {
