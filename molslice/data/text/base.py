@@ -11,7 +11,7 @@ import numpy as np
 
 from molslice.data.sequences import SequenceDataset, Sequences, keep_arrays
 from molslice.data.splits import DEFAULT_FRACTIONS, Division
-from molslice.data.text.documents import Documents, Labeled
+from molslice.data.text.documents import Documents, Labeled, read_class_folders
 from molslice.data.text.tokenizing import (
     DEFAULT_MAX_TOKENS,
     DEFAULT_TOKENS,
@@ -21,6 +21,7 @@ from molslice.data.text.tokenizing import (
 )
 from molslice.files import cache
 from molslice.files.hub import download_folder
+from molslice.files.records import Records, read_records
 from molslice.files.tables import Unreadable
 from molslice.types import DataSpec, MolsliceError
 
@@ -151,20 +152,24 @@ class FolderTexts(TextDataset):
 class SplitTexts(FolderTexts):
     """Texts with fixed classes in a folder with files for train and test. The options are `TextDataset`'s.
 
+    The files of a split are a folder with one folder per class, or tables with the columns `text` and
+    `label`.
+
     Attributes:
-        expected: The names of the files or folders of a split, for messages, with `{split}` for its name.
+        names: Names of the files or the folder of a split, in order of preference, with `{split}` for its
+            name. They may be patterns, and a file may have the ending `.gz` too.
+        folders: Arguments of `read_class_folders`.
     """
 
-    expected: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+    folders: ClassVar[Mapping[str, Any]] = {}
 
-    @staticmethod
-    @abstractmethod
-    def find(root: Path, split: str) -> list[Path]:
+    @classmethod
+    def find(cls, root: Path, split: str) -> list[Path]:
         """Find the files or the folder of a split; empty if it is missing."""
-
-    @abstractmethod
-    def read_split(self, paths: list[Path]) -> Labeled:
-        """Read a split from its files or its folder."""
+        names = [name.format(split=split) for name in cls.names]
+        choices = (sorted(root.glob(choice)) for name in names for choice in (name, f"{name}.gz"))
+        return next(filter(None, choices), [])
 
     @classmethod
     @abstractmethod
@@ -177,9 +182,22 @@ class SplitTexts(FolderTexts):
         for split in TRAIN_TEST:
             paths = self.find(self.root, split)
             if not paths:
-                raise self.missing(self.expected.format(split=split))
+                *names, last = (name.format(split=split) for name in self.names)
+                raise self.missing(f"{', '.join(names)} nor {last}, with or without .gz")
             parts[split] = self.read_split(paths)
         return Documents.of_classes(parts, self.target, self.class_names)
+
+    def read_split(self, paths: list[Path]) -> Labeled:
+        """Read a split from its files or its folder."""
+        if paths[0].is_dir():
+            return read_class_folders(paths[0], **self.folders)
+        tables = [read_records(path, ("text", "label")) for path in paths]
+        texts = [text for table in tables for text in table.texts("text")]
+        return Labeled(paths[0], texts, [name for table in tables for name in self.classes_of(table)])
+
+    def classes_of(self, table: Records) -> list[str]:
+        """Return the name of the class of each row of a table."""
+        return table.texts("label")
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:

@@ -3,13 +3,11 @@
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from molslice.data.text.base import TRAIN_TEST, SplitTexts
-from molslice.data.text.documents import Labeled, read_class_folders
 from molslice.files.atomic import write_atomically
-from molslice.files.lines import find_any
-from molslice.files.records import read_json_lines
 from molslice.types import MolsliceError
 
 NAME = "20news-bydate-{split}"
@@ -24,7 +22,8 @@ class Newsgroups20(SplitTexts):
     """
 
     target = "group"
-    expected = f"{NAME}/ nor {NAME}.jsonl(.gz)"
+    names = (NAME, f"{NAME}.jsonl")
+    folders = MappingProxyType({"encoding": "latin-1"})
     class_names = (
         "alt.atheism",
         "comp.graphics",
@@ -48,21 +47,6 @@ class Newsgroups20(SplitTexts):
         "talk.religion.misc",
     )
     instructions = "By hand: unpack http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
-
-    @staticmethod
-    def find(root: Path, split: str) -> list[Path]:
-        """Find the folder of a split, otherwise its file."""
-        name = NAME.format(split=split)
-        path = root / name if (root / name).is_dir() else find_any(root, f"{name}.jsonl")
-        return [] if path is None else [path]
-
-    def read_split(self, paths: list[Path]) -> Labeled:
-        """Read one folder per group, or the columns `text` and `label`."""
-        (path,) = paths
-        if path.is_dir():
-            return read_class_folders(path, encoding="latin-1")
-        table = read_json_lines(path, ("text", "label"))
-        return Labeled(path, table.texts("text"), table.texts("label"))
 
     @classmethod
     def fetch(cls, root: Path) -> None:

@@ -6,17 +6,9 @@ from molslice.data.text.base import TRAIN_TEST, SplitTexts
 from molslice.data.text.documents import Labeled
 from molslice.files.atomic import write_atomically
 from molslice.files.hub import load_hub
-from molslice.files.lines import find_any, read_lines
+from molslice.files.lines import read_lines
 from molslice.types import MolsliceError
 
-# common names of the file of a split, each also with .gz
-FILES = (
-    "{split}.tsv",
-    "{split}.txt",
-    "r8-{split}-all-terms.txt",
-    "r8-{split}-stemmed.txt",
-    "r8-{split}-no-stop.txt",
-)
 HUB = "yangwang825/reuters-21578"
 
 
@@ -28,15 +20,15 @@ class R8(SplitTexts):
     """
 
     target = "topic"
-    expected = f"{', '.join(FILES[:-1])} nor {FILES[-1]}, with or without .gz"
+    names = (
+        "{split}.tsv",
+        "{split}.txt",
+        "r8-{split}-all-terms.txt",
+        "r8-{split}-stemmed.txt",
+        "r8-{split}-no-stop.txt",
+    )
     class_names = ("acq", "crude", "earn", "grain", "interest", "money-fx", "ship", "trade")
     instructions = "By hand: download r8-train-all-terms.txt and r8-test-all-terms.txt from https://ana.cachopo.org/datasets-for-single-label-text-categorization"
-
-    @staticmethod
-    def find(root: Path, split: str) -> list[Path]:
-        """Find the file of a split."""
-        path = find_any(root, *(name.format(split=split) for name in FILES))
-        return [] if path is None else [path]
 
     def read_split(self, paths: list[Path]) -> Labeled:
         """Read lines of a topic, a tab and a text."""
