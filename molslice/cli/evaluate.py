@@ -203,9 +203,9 @@ def uncertainty_text(result: dict[str, Any]) -> str:
             lines.append(f"{target['name']}: no molecule has a measured value")
             continue
         for entry in target["levels"]:
-            levels.append((target["name"], *_coverage_cells(entry), format_metric(_size_of(entry))))
+            levels.append((target["name"], *_coverage_cells(entry)))
         for entry in target["groups"]:
-            cells = format_metric(entry["error"]), *_coverage_cells(entry), format_metric(_size_of(entry))
+            cells = format_metric(entry["error"]), *_coverage_cells(entry)
             groups.append((target["name"], entry["group"], str(entry["count"]), *cells))
         ranks = ", ".join(rank_texts(target)) or "uncertainty undefined"
         lines.append(
@@ -226,12 +226,11 @@ def uncertainty_text(result: dict[str, Any]) -> str:
     )
 
 
-def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str]:
-    return f"{entry['level']:g}", f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}"
+def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str, str]:
+    from molslice.tasks.metrics import format_metric
 
-
-def _size_of(entry: dict[str, Any]) -> float:
-    return entry["width"] if "width" in entry else entry["set_size"]
+    size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
+    return f"{entry['level']:g}", f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}", size
 
 
 def result_text(result: dict[str, Any]) -> str:

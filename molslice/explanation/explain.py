@@ -66,13 +66,7 @@ def explain(
 class Explainer:
     """Explains the predictions of one model for molecules; see `explain`.
 
-    Args:
-        predictor: The model.
-        method, target, part, max_evaluations: As in `explain`.
-        progress: Whether to show a bar on standard error for each molecule that takes long.
-
-    Raises:
-        MolsliceError: An argument is invalid, or the model cannot be explained.
+    `progress` shows a bar on standard error for each molecule that takes long.
     """
 
     def __init__(

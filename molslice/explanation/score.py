@@ -100,12 +100,7 @@ class Score:
 
 
 def find_score(predictor: SmilesPredictor, target: str | None = None, part: str | None = None) -> Score:
-    """Return the score of one target.
-
-    Args:
-        predictor: The model.
-        target: Name of the target; None for the only one.
-        part: `networks` for the fine-tuned networks of a model of `molslice fit`; None for the whole model.
+    """Return the score of one target, by default the only one, of a model or its part; see `explain`.
 
     Raises:
         MolsliceError: The target is unknown or not clear, or the model cannot be explained.

@@ -27,9 +27,6 @@ class Embedder(SmilesPredictor):
     then the mean of the last states of the atoms. Both are taken after the final norm and before the head.
     They depend on the molecule only, up to rounding.
 
-    Args:
-        predictor: The trained model.
-
     Raises:
         MolsliceError: The model has no embedding.
     """

@@ -23,11 +23,6 @@ __all__ = ["EnsemblePredictor"]
 class EnsemblePredictor(SmilesPredictor):
     """The mean of the predictions of several networks, with a spread; see `Members.of_ensemble`.
 
-    Args:
-        members: The networks.
-        name: The name of the model in messages.
-        folder: The folder of the ensemble.
-
     Raises:
         MolsliceError: The members predict different targets, or from different arrays.
     """

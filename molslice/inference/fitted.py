@@ -67,12 +67,9 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 def prediction_row_columns(
     names: Sequence[str], classes: SeveralClasses | None = None, given: Sequence[str] = ()
 ) -> list[str]:
-    """Name the columns of the predictions in `rows.csv`.
+    """Name the columns of the predictions in `rows.csv`, one for each target, or for each of several classes.
 
-    Args:
-        names: Names of the targets.
-        classes: The classes of the only target if there are more than two, which have a column each.
-        given: Names of the columns that follow: conditions and the second molecule.
+    `given` are the columns that follow: conditions and the second molecule.
     """
     columns = row_columns(names)
     wanted = columns if classes is None else [f"{names[0]}_{word}" for word in classes.names]

@@ -38,10 +38,7 @@ def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.n
 def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> Groups:
     """Group molecules by their number of heavy atoms; empty groups are left out.
 
-    Args:
-        sizes: Number of heavy atoms of each molecule, int [n].
-        firsts: The smallest size of each group, ascending.
-        names: The name of each group.
+    `firsts` are the smallest sizes of the groups, ascending.
     """
     places = np.searchsorted(firsts, sizes, side="right") - 1
     return {name: places == place for place, name in enumerate(names) if (places == place).any()}

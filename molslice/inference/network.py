@@ -98,10 +98,6 @@ class Predictor(SmilesPredictor):
     def reader(self, workers: int = 0, *, with_descriptors: bool = True) -> SmilesReader:
         """Return a reader that converts SMILES to the arrays that this model takes.
 
-        Args:
-            workers: Number of worker processes; 0 reads in this process.
-            with_descriptors: Whether to compute descriptors if the model takes them.
-
         Raises:
             MolsliceError: The model was not trained on molecules.
         """

@@ -58,16 +58,10 @@ STATUSES: dict[type, int] = {QueueFullError: 429, WorkerLostError: 503, Unpacked
 
 
 class Service:
-    """The models and the workers that compute for the application.
+    """The models, given as path or name by their names, and the workers that compute for the application.
 
-    Args:
-        models: Path or name of each model; the first one is the default.
-        device: Where to compute.
-        workers: Number of worker processes for requests; files have another one.
-        limits: The limits.
-
-    Raises:
-        MolsliceError: A model cannot be loaded.
+    The first model is the default. `workers` processes compute requests; explanations and files have another
+    one each.
     """
 
     def __init__(

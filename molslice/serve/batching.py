@@ -64,10 +64,7 @@ class _Request:
 class Batcher:
     """Computes requests with one or several worker processes, many requests at once.
 
-    Args:
-        workers: The worker processes.
-        limits: The limits of the queue and of the time.
-        observe: Called with the number of requests and of molecules of each batch.
+    `observe` is called with the number of requests and of molecules of each batch.
     """
 
     def __init__(

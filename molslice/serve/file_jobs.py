@@ -73,12 +73,7 @@ class FileJob(FileStatus):
 
 
 class FileJobs:
-    """Predicts uploaded files in the order of their arrival.
-
-    Args:
-        worker: The worker process, which is started for the first file.
-        limits: The limits of the files.
-    """
+    """Predicts uploaded files in the order of their arrival, with a worker that the first file starts."""
 
     def __init__(self, worker: WorkerProcess, limits: Limits) -> None:
         self.worker, self.limits = worker, limits

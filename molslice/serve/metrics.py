@@ -46,12 +46,7 @@ class Metrics:
         self._batch_molecules.observe(molecules)
 
     def text(self, waiting: int, starts: int) -> bytes:
-        """Return all counters as text.
-
-        Args:
-            waiting: Number of molecules in the queue.
-            starts: Number of starts of worker processes since the service was started.
-        """
+        """Return all counters as text, with the molecules in the queue and the starts of workers so far."""
         self._waiting.set(waiting)
         self._starts.inc(starts - self._counted_starts)
         self._counted_starts = starts

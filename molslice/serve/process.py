@@ -21,13 +21,9 @@ class WorkerLostError(MolsliceError):
 
 
 class WorkerProcess:
-    """A process that has loaded the models and carries out one task at a time.
+    """A process that has loaded models by name, and carries out one task at a time.
 
     A process that has ended is started again by the next call.
-
-    Args:
-        models: Path or name of each model.
-        device: Where to compute.
     """
 
     def __init__(self, models: Mapping[str, str], device: str = "cpu") -> None:

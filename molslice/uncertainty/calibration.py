@@ -293,12 +293,7 @@ class Calibration:
 
     @classmethod
     def read(cls, folder: Path, kind: str, names: Sequence[str]) -> Self | None:
-        """Read the calibration of a model folder; None if it has none.
-
-        Args:
-            folder: The folder.
-            kind: Kind of the targets of the model.
-            names: Names of its targets.
+        """Read the calibration of a model with named targets of a kind from its folder; None if it has none.
 
         Raises:
             MolsliceError: A file is damaged, or belongs to a model with other targets.
@@ -323,11 +318,10 @@ class Calibration:
     def _from_parts(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
         if header.get("format") != FORMAT:
             raise ValueError(f"format {header.get('format')!r}; this version reads {FORMAT!r}")
-        folds, kind = header["folds"], header["kind"]
-        if isinstance(folds, bool) or not isinstance(folds, int) or folds < 1 or kind not in KINDS:
+        folds, kind, passes = header["folds"], header["kind"], header.get("dropout_passes", 0)
+        if type(folds) is not int or folds < 1 or kind not in KINDS:
             raise ValueError(f"folds {folds!r} of kind {kind!r}")
-        passes = header.get("dropout_passes", 0)
-        if isinstance(passes, bool) or not isinstance(passes, int) or passes < 0:
+        if type(passes) is not int or passes < 0:
             raise ValueError(f"dropout_passes {passes!r}")
         targets = []
         for index, entry in enumerate(header["targets"]):

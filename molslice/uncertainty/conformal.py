@@ -28,16 +28,11 @@ def check_level(level: float) -> float:
 
 
 def quantile_rank(rows: int, level: float) -> int:
-    """Return the rank of the score that bounds a new score: the ceiling of (rows + 1) level.
+    """Return the rank from 1 of the score that bounds a new score: the ceiling of (rows + 1) level.
+
+    It is larger than `rows` if there are too few rows.
 
     The level is taken as the decimal number that it is written as, so that 10 times 0.7 is 7.
-
-    Args:
-        rows: Number of held-out rows.
-        level: The probability, between 0 and 1.
-
-    Returns:
-        The rank from 1; larger than `rows` if there are too few rows.
     """
     return math.ceil((rows + 1) * Fraction(repr(float(level))))
 

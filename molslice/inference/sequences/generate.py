@@ -60,9 +60,9 @@ def generate(
     Args:
         predictor: A language model.
         prompt: The text to continue. An empty prompt is the beginning of a line.
-        tokens: Number of tokens to generate.
-        temperature: Divisor of the logits. 0 always takes the most probable token.
-        top_k: Draw only from the k most probable tokens; None draws from all.
+        tokens: Number of tokens to generate, at least 1.
+        temperature: Divisor of the logits, not negative. 0 always takes the most probable token.
+        top_k: Draw only from the k most probable tokens, at least 1; None draws from all.
         seed: Seed of the random draws.
         progress: Whether to show a bar on standard error.
 
@@ -70,13 +70,12 @@ def generate(
         The text and the generated tokens.
 
     Raises:
-        MolsliceError: The model is not a language model, its tokens do not fit its weights, or a number is
-            out of range.
+        MolsliceError: The model is not a language model, its tokens do not fit its weights, or the prompt has
+            no UTF-8 form.
     """
     model = predictor.model
     if not isinstance(model, LanguageModel):
         raise MolsliceError(f"{predictor.name} is not a language model: it predicts {predictor.target_names}")
-    _check(tokens, temperature, top_k)
     lexicon = Lexicon.from_mapping(predictor.metadata.get("lexicon"))
     if len(lexicon) > (size := predictor.data.vocabulary_size or 0):
         raise MolsliceError(f"{predictor.name} names {len(lexicon)} tokens, but its weights are for {size}")
@@ -100,15 +99,6 @@ def generate(
     continuation = f" {text}" if apart and not text.startswith("\n") else text
     forgotten = _window_start(len(numbers) - 1, model.embedding.max_tokens)
     return Generation(prompt, continuation, tuple(made), tuple(lexicon.unknown(prompt)), forgotten)
-
-
-def _check(tokens: int, temperature: float, top_k: int | None) -> None:
-    if tokens < 1:
-        raise MolsliceError(f"tokens must be at least 1, got {tokens}")
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise MolsliceError(f"temperature must be at least 0, got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise MolsliceError(f"top_k must be at least 1, got {top_k}")
 
 
 def _logits(model: LanguageModel, numbers: Sequence[int], device: torch.device) -> Iterator[Tensor]:

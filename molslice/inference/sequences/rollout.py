@@ -57,10 +57,6 @@ def rollout(
     """
     if predictor.data.tokens != "steps":
         raise MolsliceError(f"{predictor.name} is not a policy: it was trained on {predictor.data.tokens}")
-    if episodes < 1 or not target_returns or not np.isfinite(target_returns).all():
-        raise MolsliceError(
-            f"a rollout needs episodes and finite target returns, got {episodes} and {list(target_returns)}"
-        )
     name = environment or _environment_of(predictor)
     start, results = time.perf_counter(), []
     with Progress("rollout", len(target_returns) * episodes, "episodes", shown=progress) as bar:
@@ -96,14 +92,6 @@ def play(
     tick: Callable[[int], Any] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Play one episode in each environment, all in step, with shared forward passes.
-
-    Args:
-        model: The policy.
-        environments: The environments.
-        target_return: The return to condition on.
-        seeds: A seed for each environment.
-        device: Where to compute.
-        tick: Receives the number of episodes that ended, after each step.
 
     Returns:
         The returns and the lengths, float64 [episodes] each.

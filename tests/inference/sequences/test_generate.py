@@ -167,18 +167,10 @@ def test_unknown_words_of_the_prompt_are_reported(predictor):
     assert result.numbers == generate(loaded, "one <unk> <unk> one", 4).numbers
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokens": 0}, "tokens must be at least 1"),
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"top_k": 0}, "top_k must be at least 1"),
-    ],
-)
-def test_bad_numbers_are_refused(predictor, options, message):
-    with pytest.raises(MolsliceError, match=message):
-        generate(predictor(), "one", **options)
+@pytest.mark.parametrize("words", [["--tokens", "0"], ["--temperature", "-1"], ["--top-k", "0"]])
+def test_bad_numbers_are_refused(words, capsys):
+    assert main(["generate", "run", *words]) == 2
+    assert f"argument {words[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
