@@ -60,13 +60,9 @@ _BOND_BYTES = np.array([bool(flags & OTHER_TYPE) + bool(flags & DIRECTED) for fl
 
 
 def read_binaries(binaries: Sequence[bytes]) -> ManyArrays:
-    """Read sanitized molecules, written with `Mol.ToBinary(0)`.
+    """Read sanitized molecules, at least one, written with `Mol.ToBinary(0)`.
 
-    Args:
-        binaries: At least one molecule.
-
-    Returns:
-        The arrays, without errors. A molecule that needs RDKit's getters has no atoms and no bonds.
+    A molecule that needs RDKit's getters has no atoms and no bonds, and no error.
     """
     data = np.frombuffer(b"".join([*binaries, bytes(LONGEST)]), np.uint8)
     lengths = np.array([len(binary) for binary in binaries])

@@ -37,10 +37,6 @@ class CanonicalMolecule(NamedTuple):
 def canonical_molecule(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> CanonicalMolecule:
     """Parse a SMILES and put its atoms into canonical order, without atom-map numbers and isotopes.
 
-    Args:
-        smiles: The SMILES; see `parse_smiles`.
-        max_atoms: Maximum number of atoms.
-
     Raises:
         ChemError: As in `parse_smiles`.
     """
@@ -71,10 +67,8 @@ def canonical_order(smiles: str) -> np.ndarray:
 def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = None) -> CanonicalMolecule:
     """Put the atoms of a parsed molecule into canonical order, inside of a `quiet_rdkit` block.
 
-    Args:
-        mol: The molecule; its atom-map numbers are removed in place.
-        smiles: The text from which it was parsed.
-        orders: Receives the order of the atoms of each intermediate SMILES; None discards them.
+    The atom-map numbers of `mol` are removed in place. `orders` receives the order of the atoms of each
+    intermediate SMILES.
     """
     # an atom-map number, in SMILES or CXSMILES, takes a colon
     if ":" in str(smiles) and drop_atom_maps(mol):

@@ -16,20 +16,13 @@ CELLS_AT_ONCE = 8_000_000  # similarities in memory, 32 MB
 
 
 def find_clusters(smiles: Sequence[str], similarity: float = SIMILARITY) -> np.ndarray:
-    """Divide molecules into clusters by the algorithm of Taylor and Butina.
+    """Divide molecules into clusters by the algorithm of Taylor and Butina; returns their numbers, int64 [n].
 
     The molecule with the most neighbors is the center of the first cluster, which has all its neighbors; then
     the next molecule that is in no cluster yet, in the order of the number of neighbors among all molecules,
     is the next center. Equal ones keep their order. Neighbors have at least a Tanimoto similarity of the bits
     of Morgan fingerprints (radius 2, 2048 bits). Similarities are computed twice, a block of rows at a time,
     so that memory grows with the number of molecules and time with its square.
-
-    Args:
-        smiles: The molecules.
-        similarity: Smallest similarity of neighbors, above 0 and at most 1.
-
-    Returns:
-        Number of the cluster of each molecule, int64 [n], from 0.
 
     Raises:
         ChemError: A SMILES cannot be read.

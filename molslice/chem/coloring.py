@@ -61,13 +61,7 @@ class Matrix:
 
 
 def color_of(value: float, largest: float, *, diverging: bool) -> Color:
-    """Return the color of a number: white for zero, full for plus and minus `largest`.
-
-    Args:
-        value: The number.
-        largest: The end of the scale.
-        diverging: Whether numbers may be negative.
-    """
+    """Return the color of a number: white for zero, full for plus and, with `diverging`, minus `largest`."""
     palette = DIVERGING if diverging else SEQUENTIAL
     share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
     place = (share + 1.0) / 2.0 if diverging else share
@@ -88,7 +82,7 @@ def draw_colored(
     diverging: bool = True,
     matrix: Matrix | None = None,
 ) -> bytes:
-    """Draw a structure with a disk behind each atom, colored by its value.
+    """Draw a structure with a disk behind each atom, colored by its value; returns the contents of the file.
 
     The largest values are also written at their atoms. The colors end at the largest absolute value, which
     the scale below the structure states.
@@ -102,9 +96,6 @@ def draw_colored(
         scale: What the colors mean, with the unit.
         diverging: Whether values may be negative.
         matrix: A matrix to draw beside the structure, or `None`.
-
-    Returns:
-        The contents of the file.
 
     Raises:
         ChemError: The SMILES cannot be read.

@@ -67,13 +67,10 @@ def descriptor_names() -> tuple[str, ...]:
 
 
 def descriptors(mol: Chem.Mol) -> np.ndarray:
-    """Compute the descriptors of a molecule without changing it.
+    """Compute the descriptors of a molecule from `canonical_molecule` without changing it, float64 [D].
 
-    Args:
-        mol: A molecule from `canonical_molecule`. With any other order of the atoms, the last digits differ.
-
-    Returns:
-        The descriptors, float64 [D]; NaN for a value that cannot be computed or is infinite.
+    With any other order of the atoms, the last digits differ. A value that cannot be computed or is infinite
+    is NaN.
     """
     mol = Chem.Mol(mol)  # RDKit keeps intermediate results in the molecule
     values = np.empty(len(_FUNCTIONS))
@@ -103,17 +100,11 @@ def arrays_and_descriptors(
 ) -> tuple[MoleculeArrays, np.ndarray]:
     """Convert one SMILES to arrays and descriptors, with one search for the canonical order.
 
-    Args:
-        smiles: The molecule; see `molecule_arrays` for this and the options.
-        max_atoms: Maximum number of atoms.
-        atom_order: Order of the atoms in the arrays. The descriptors do not depend on it.
+    The options and errors are as in `molecule_arrays`. The descriptors do not depend on the order of the
+    atoms in the arrays.
 
     Returns:
         The arrays of `molecule_arrays`, and the values of `descriptors` in the range of float32, float32 [D].
-
-    Raises:
-        ChemError: As in `molecule_arrays`.
-        MolsliceError: As in `molecule_arrays`.
     """
     check_options(max_atoms, atom_order)
     mol = canonical_molecule(smiles, max_atoms).mol

@@ -17,17 +17,9 @@ SMILES_WIDTH, SMILES_HEIGHT = 480, 320
 
 
 def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = True) -> bytes:
-    """Draw a molecule from its arrays.
+    """Draw a molecule from its arrays, with numbers of the atoms if `numbered`; returns the file.
 
     A molecule that RDKit refuses is drawn without stereochemistry.
-
-    Args:
-        molecule: The arrays.
-        ending: One of `DRAWINGS`.
-        numbered: Whether to write the numbers of the atoms in the arrays.
-
-    Returns:
-        The contents of the file.
 
     Raises:
         MolsliceError: The molecule has no atoms, the ending is unknown, or this RDKit cannot write PNG.
@@ -48,11 +40,7 @@ def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = Tru
 
 
 def draw_smiles(smiles: str, *, dark: bool = False) -> str:
-    """Draw a molecule as it is written, on a transparent background.
-
-    Args:
-        smiles: The molecule.
-        dark: Whether the drawing is shown on a dark background.
+    """Draw a molecule as it is written, on a transparent background that may be `dark`.
 
     Returns:
         The contents of an SVG file. Atom labels are paths, so it contains no text of the SMILES.

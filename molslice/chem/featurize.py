@@ -93,12 +93,7 @@ def check_options(max_atoms: int, atom_order: str) -> None:
 def many_molecule_arrays(
     smiles: Sequence[str], *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
 ) -> ManyArrays:
-    """Convert many SMILES to the arrays of `molecule_arrays` in less time.
-
-    Args:
-        smiles: The molecules.
-        max_atoms: Maximum number of atoms, at most 256.
-        atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
+    """Convert many SMILES to the arrays of `molecule_arrays`, with its options, in less time.
 
     Raises:
         MolsliceError: `max_atoms` or `atom_order` is invalid.

@@ -14,16 +14,12 @@ _KEEP = "; keep such rows with --wildcards keep (data.wildcards: keep)"
 
 
 def choose_fragment(smiles: str, choice: str) -> str:
-    """Replace a mixture by one of its molecules.
+    """Keep a mixture, replace it by its `largest` molecule, or `refuse` it.
 
     A mixture is a SMILES of several molecules without a bond between them, such as a salt. The largest is the
     one with the most heavy atoms. Of those with equally many it is the heaviest, and of equally heavy ones
     that with the first canonical SMILES in alphabetical order. Charges are not changed: acetate stays an
     anion without its counterion.
-
-    Args:
-        smiles: The SMILES.
-        choice: `keep` the mixture, take the `largest` molecule, or `refuse` the mixture.
 
     Returns:
         The SMILES of the largest molecule, or `smiles` itself if it is kept or is no mixture. A SMILES that

@@ -12,12 +12,9 @@ _HEADER_LINES = 4  # three of text, which may be empty, and the counts
 
 
 def molblock_to_smiles(block: str) -> str:
-    """Return the SMILES of a connection table, V2000 or V3000, with stereochemistry.
+    """Return the SMILES of a connection table, V2000 or V3000, up to `M  END`, with stereochemistry.
 
     Atoms and bonds of a query are written as `*` and `~`. Blank lines after the counts are skipped.
-
-    Args:
-        block: The lines of the connection table, up to `M  END`.
 
     Raises:
         ChemError: RDKit cannot read it, or it has no atoms. The message has RDKit's reason.

@@ -118,10 +118,6 @@ def bond_names(molecule: MoleculeArrays) -> list[tuple[str, ...]]:
 def element_symbols(smiles: str, *, as_written: bool = False) -> tuple[str, ...]:
     """Return the symbol of each atom of a SMILES, in its order; `*` for a wildcard.
 
-    Args:
-        smiles: The molecule.
-        as_written: As in `parse_smiles`.
-
     Raises:
         ChemError: As in `parse_smiles`.
     """

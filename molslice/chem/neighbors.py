@@ -78,11 +78,7 @@ class CountIndex:
         return counts
 
     def similarities(self, counts: np.ndarray) -> np.ndarray:
-        """Compute the similarity of a molecule to each of the stored ones, float64 [n].
-
-        Args:
-            counts: Its Morgan counts, uint8 [2048].
-        """
+        """Compute the similarity of a molecule, uint8 [2048], to each of the stored ones, float64 [n]."""
         shared = np.zeros(len(self), np.int64)
         for place in np.flatnonzero(counts):
             stored = slice(self._places[place], self._places[place + 1])
@@ -92,14 +88,10 @@ class CountIndex:
         return shared / np.maximum(union, 1)
 
     def most_similar(self, counts: np.ndarray, number: int) -> list[tuple[int, float]]:
-        """Find the most similar molecules, by decreasing similarity; of equals the first ones.
-
-        Args:
-            counts: Morgan counts, uint8 [2048].
-            number: How many; at most as many as there are.
+        """Find the `number` most similar molecules, by decreasing similarity; of equals the first ones.
 
         Returns:
-            The index and the similarity of each.
+            The index and the similarity of each; fewer if there are not so many molecules.
         """
         similarities = self.similarities(counts)
         place = max(0, len(similarities) - number)
@@ -108,10 +100,6 @@ class CountIndex:
         return [(int(row), float(similarities[row])) for row in best]
 
     def nearest_other(self, counts: np.ndarray) -> float:
-        """Return the largest similarity to a molecule with other counts; 0 without such a molecule.
-
-        Args:
-            counts: Morgan counts, uint8 [2048].
-        """
+        """Return the largest similarity to a molecule with other counts; 0 without such a molecule."""
         similarities = self.similarities(counts)
         return float(similarities[similarities < 1.0].max(initial=0.0))

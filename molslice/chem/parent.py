@@ -77,9 +77,6 @@ def parents(smiles: Iterable[str]) -> list[str]:
     A mixture has the parent of its largest fragment with carbon that is not a common counterion, or of the
     largest fragment if there is no other.
 
-    Args:
-        smiles: The molecules.
-
     Returns:
         The parents as canonical SMILES: equal for the stereoisomers, the isotopologues and the salts of a
         compound. A SMILES that cannot be read is its own parent.

@@ -65,12 +65,7 @@ def rebuild(molecule: MoleculeArrays) -> RebuiltMolecule:
 
 
 def assemble(molecule: MoleculeArrays, unknown: str = "SINGLE") -> Chem.RWMol:
-    """Build RDKit's molecule without checks and without the stereo of bonds.
-
-    Args:
-        molecule: The arrays.
-        unknown: RDKit's type of a bond of OGB's last type.
-    """
+    """Build RDKit's molecule without checks and stereo of bonds; a bond of OGB's last type is `unknown`."""
     mol = Chem.RWMol()
     for element, chirality, _, charge, hydrogens, radicals, _, aromatic, _ in molecule.atoms.tolist():
         atom = Chem.Atom(ELEMENTS.get(element, 0))

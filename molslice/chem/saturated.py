@@ -18,17 +18,11 @@ RING = 8  # column of the ring membership, which belongs to the skeleton
 
 
 def saturated_hydrocarbon(molecule: MoleculeArrays) -> MoleculeArrays:
-    """Replace each atom by carbon with hydrogens, and each bond by a single bond.
+    """Replace each atom by carbon with hydrogens, and each bond by a single bond, in the same order.
 
     The graph and the membership in rings stay, so that the number of hydrogens is 4 minus the number of
     neighbors. Stereochemistry is dropped. Unless an atom has more than four neighbors, the result has the
     arrays of a real molecule: benzene becomes cyclohexane, and water becomes methane.
-
-    Args:
-        molecule: The arrays.
-
-    Returns:
-        Arrays of the same shapes, with atoms and bonds in the same order.
     """
     neighbors = np.bincount(molecule.bonds[:, :2].flatten(), minlength=len(molecule.atoms))
     hydrogens = np.maximum(VALENCE - neighbors, 0)

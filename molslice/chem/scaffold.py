@@ -18,14 +18,9 @@ SCAFFOLD_GROUPS = ("known scaffold", "new scaffold", "no rings")
 
 
 def scaffolds(smiles: Iterable[str | None]) -> list[str]:
-    """Find the scaffold of each molecule.
+    """Find the scaffold of each molecule, as SMILES without stereochemistry, isotopes and atom maps.
 
-    Args:
-        smiles: The molecules.
-
-    Returns:
-        The scaffolds as SMILES without stereochemistry, isotopes and atom maps. The scaffold is empty for a
-        molecule without rings and for an invalid SMILES.
+    The scaffold is empty for a molecule without rings and for an invalid SMILES.
     """
     return [_scaffold(_parse, text) for text in smiles]
 
@@ -43,8 +38,7 @@ def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str,
         training: Scaffolds of the training molecules.
 
     Returns:
-        Whether each molecule is in the group, bool [n], for each of `SCAFFOLD_GROUPS`. Each molecule is in
-        one group.
+        Whether each molecule is in each of `SCAFFOLD_GROUPS`, bool [n]. Each molecule is in one group.
     """
     known, new, ringless = SCAFFOLD_GROUPS
     seen = set(training)

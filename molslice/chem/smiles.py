@@ -75,11 +75,7 @@ def parse_unguarded(smiles: object, max_atoms: int = HARD_MAX_ATOMS, *, as_writt
 
 
 def _without_inchi(smiles: object) -> object:
-    """Convert an InChI to a SMILES; anything else stays as it is.
-
-    Raises:
-        ChemError: The InChI is too long, or RDKit cannot read it.
-    """
+    """Convert an InChI to a SMILES; anything else stays as it is."""
     if not isinstance(smiles, str) or not (text := smiles.strip(BLANKS)).startswith(INCHI):
         return smiles
     if len(text) > MAX_INCHI_CHARACTERS:

@@ -43,18 +43,13 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
 
     1. Covalent bonds to metals are broken, functional groups such as nitro groups, N-oxides and sulfoxides
        are written in one way, and protons are moved to the strongest base.
-    2. A mixture is replaced or refused, if that is chosen.
+    2. A mixture is replaced or refused, if that is chosen; see `choose_fragment`.
     3. Charges are removed by adding or removing protons, as far as the molecule, or the whole mixture,
        becomes neutral. Sodium acetate is kept, and a quaternary ammonium stays a cation.
-    4. The choice `tautomer` takes the canonical tautomer. Stereo centers are kept.
+    4. The choice `tautomer` takes the canonical tautomer, and `neutral` does not. Stereo centers are kept.
 
     Isotopes and atom-map numbers are dropped, as everywhere.
-    The result does not depend on how the molecule is written.
-
-    Args:
-        smiles: The molecule.
-        choice: `no` for step 2 alone, `neutral` or `tautomer`.
-        fragment: What happens to a mixture; see `choose_fragment`.
+    The result does not depend on how the molecule is written. The choice `no` does step 2 alone.
 
     Returns:
         The molecule. It keeps the form of the step before if a step fails, or if there are more than 200
@@ -96,11 +91,7 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
 
 
 def _settled(mol: Chem.Mol) -> str:
-    """Return the SMILES of a changed molecule, parsed again to drop stereo that it no longer has.
-
-    Raises:
-        ChemError: The molecule is not valid.
-    """
+    """Return the SMILES of a changed molecule, parsed again to drop stereo that it no longer has."""
     return Chem.MolToSmiles(parse_unguarded(Chem.MolToSmiles(mol), MAX_PARSED_ATOMS))
 
 

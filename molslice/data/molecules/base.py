@@ -156,15 +156,11 @@ class MoleculeDataset(Dataset):
 
 
 def refuse_hydrogens(store: MoleculeStore, source: str, advice: str) -> None:
-    """Refuse arrays of an older featurizer that differ from the arrays of the current one.
-
-    Args:
-        store: Molecules in canonical order.
-        source: The store, for the message.
-        advice: What to do.
+    """Refuse arrays in canonical order of an older featurizer that differ from the arrays of the current one.
 
     Raises:
-        MolsliceError: A hydrogen is an atom, but belongs to one heavy atom, or has hydrogens itself.
+        MolsliceError: A hydrogen is an atom, but belongs to one heavy atom, or has hydrogens itself. The
+            message has the `source` and the `advice`.
     """
     offsets = np.asarray(store.atom_offsets)
     for start in range(0, len(store.atoms), SCANNED_ATOMS):
@@ -205,10 +201,7 @@ class ArraysOnly(MoleculeDataset):
 
 
 def describe_columns(values: np.ndarray) -> dict[str, tuple[float, ...]]:
-    """Measure what a model needs to standardize descriptors.
-
-    Args:
-        values: Descriptors of the training rows, float32 [n, D], NaN where not defined.
+    """Measure what a model needs to standardize descriptors, [n, D] of the training rows, NaN if undefined.
 
     Returns:
         D numbers each: `descriptor_low` and `descriptor_high`, two quantiles, and `descriptor_mean` and

@@ -12,11 +12,11 @@ import numpy as np
 
 from molslice.data.target_values import is_log_normal
 from molslice.files.tables import Unreadable, is_missing, trimmed
+from molslice.files.tables.cells import TRUTH
 from molslice.types import MolsliceError
 
 MAX_WORDS = 50  # of a category; an identifier of each row has more
 SHOWN_WORDS = 8
-TRUTH = {"true": 1.0, "false": 0.0}
 
 
 class Conditioned(str):
@@ -77,7 +77,7 @@ class Condition:
         Args:
             name: The name of the column.
             values: The numbers, NaN where missing, or the place of each word in `words`, float64 [n].
-            words: The words of a category; those without a row are left out. None for a number.
+            words: The words of a category; words without a row are left out. None for a number.
         """
         if words is not None:
             places, counts = np.unique(values.astype(int), return_counts=True)
@@ -116,31 +116,27 @@ class Condition:
         return np.stack([standardized, ~known][: self.columns], axis=1).astype(np.float64)
 
     def read(self, cell: object) -> float:
-        """Return the value of a cell, as `Conditioned.values` has it.
-
-        Args:
-            cell: A number or a text; None or an empty text for a missing value.
+        """Return the value of a cell, as in `Conditioned.values`; None and an empty text are missing.
 
         Raises:
-            MolsliceError: The training rows tell nothing about such a value; the message is the reason of
-                the row.
+            MolsliceError: The training rows say nothing about it; the message is the reason of the row.
         """
-        text = "" if cell is None else trimmed(str(cell))
+        text = _text_of(cell)
         if self.words is not None:
-            word = "" if is_missing(text) else text
-            if word in self.words:
-                return float(self.words.index(word))
-            given = f"{self.name} {word!r} does not occur" if word else f"no {self.name}, which occurs"
+            if text in self.words:
+                return float(self.words.index(text))
+            given = f"{self.name} {text!r} does not occur" if text else f"no {self.name}, which occurs"
             raise MolsliceError(f"{given} in the training rows; choices: {_listed(self.words)}")
-        value = np.nan if is_missing(text) else TRUTH.get(text.lower(), _number(text))
-        if np.isnan(value):
-            if not is_missing(text):
-                raise MolsliceError(f"{self.name} {text!r} is not a number")
+        if not text:
             if not self.can_miss:
                 raise MolsliceError(f"no {self.name}, which all training rows have")
-        elif self.logarithmic and value <= 0.0:
+            return np.nan
+        value = TRUTH.get(text.lower(), _number(text))
+        if np.isnan(value):
+            raise MolsliceError(f"{self.name} {text!r} is not a number")
+        if self.logarithmic and value <= 0.0:
             raise MolsliceError(f"{self.name} {value:g} has no logarithm, which the model takes")
-        elif self._excess(value) > 1.0:
+        if self._excess(value) > 1.0:
             raise MolsliceError(
                 f"{self.name} {value:g} is far outside the training rows, {self.low:g} to {self.high:g}"
             )
@@ -204,6 +200,12 @@ def _listed(words: Sequence[str]) -> str:
     return f"{shown} and {len(words) - SHOWN_WORDS} others" if len(words) > SHOWN_WORDS else shown
 
 
+def _text_of(cell: object) -> str:
+    """Return a cell without blanks at its ends; empty if it is missing."""
+    text = "" if cell is None else trimmed(str(cell))
+    return "" if is_missing(text) else text
+
+
 def _number(text: str) -> float:
     """Return a finite number; NaN for any other text."""
     try:
@@ -219,19 +221,14 @@ def conditioned_rows(
     conditions: Sequence[Condition],
     partner: str | None = None,
 ) -> list[str]:
-    """Add the conditions and the second molecule to rows.
-
-    Args:
-        smiles: The SMILES of n rows; an `Unreadable` stays what it is.
-        cells: The n cells of each column by name.
-        conditions: What the model takes.
-        partner: The column of the second molecule; None without one.
+    """Add the conditions and the second molecule, from the cells of each column by name, to n rows.
 
     Returns:
-        A `Conditioned` for each row; an `Unreadable` where a cell has no use.
+        A `Conditioned` for each row; an `Unreadable` with the reason where a cell has no use. An `Unreadable`
+        stays what it is.
     """
     rows: list[str] = []
-    seconds = [None] * len(smiles) if partner is None else cells[partner]
+    seconds: Sequence[Any] = [None] * len(smiles) if partner is None else cells[partner]
     columns = (cells[condition.name] for condition in conditions)
     for text, second, *given in zip(smiles, seconds, *columns, strict=True):
         if isinstance(text, Unreadable):
@@ -240,24 +237,14 @@ def conditioned_rows(
         try:
             pairs = zip(conditions, given, strict=True)
             values = tuple(condition.read(cell) for condition, cell in pairs)
-            rows.append(Conditioned(text, values, None if partner is None else _second(second, partner)))
+            if isinstance(second, Unreadable):
+                raise MolsliceError(f"{partner}: {second.reason}")
+            if partner is not None and not (second := _text_of(second)):
+                raise MolsliceError(f"no SMILES in {partner}")
+            rows.append(Conditioned(text, values, second))
         except MolsliceError as error:
             rows.append(Unreadable(str(error)))
     return rows
-
-
-def _second(cell: object, column: str) -> str:
-    """Return the SMILES of a second molecule.
-
-    Raises:
-        MolsliceError: There is none; the message is the reason of the row.
-    """
-    if isinstance(cell, Unreadable):
-        raise MolsliceError(f"{column}: {cell.reason}")
-    text = "" if cell is None else trimmed(str(cell))
-    if is_missing(text):
-        raise MolsliceError(f"no SMILES in {column}")
-    return text
 
 
 def values_of(rows: Sequence[str]) -> np.ndarray | None:
@@ -270,15 +257,7 @@ def values_of(rows: Sequence[str]) -> np.ndarray | None:
 
 
 def encode(conditions: Sequence[Condition], values: np.ndarray) -> np.ndarray:
-    """Return what learners take of the conditions of n rows.
-
-    Args:
-        conditions: The K conditions.
-        values: As `values_of` returns them, float64 [n, K].
-
-    Returns:
-        float64 [n, C], without missing values.
-    """
+    """Return what learners take of the values of n rows, [n, K]: float64 [n, C], without missing values."""
     return np.concatenate(
         [condition.encode(column) for condition, column in zip(conditions, values.T, strict=True)], axis=1
     )

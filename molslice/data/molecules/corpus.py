@@ -79,11 +79,7 @@ class Corpus(ArraysOnly):
 
 
 def _read_targets(about: Mapping[str, Any], store: MoleculeStore, folder: Path) -> dict[str, Any]:
-    """Return the description of the targets from the header of a corpus.
-
-    Raises:
-        MolsliceError: The header is incomplete.
-    """
+    """Return the description of the targets from the header of a corpus."""
     try:
         family = {name: family for family in FAMILIES for name in about["families"][family]}
         stated: dict[str, Any] = {
@@ -114,11 +110,7 @@ def _numbers(scaling: Mapping[str, Sequence[float]], count: int) -> dict[str, li
 
 
 def _divide(groups: np.ndarray, valid: float, test: float, seed: int) -> dict[str, np.ndarray]:
-    """Divide rows by a hash of their group.
-
-    Raises:
-        MolsliceError: Invalid fraction, or an empty split.
-    """
+    """Divide rows by a hash of their group."""
     for name, share in (("valid_fraction", valid), ("test_fraction", test)):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 0.5:
             raise MolsliceError(f"{name} must be a number between 0 and 0.5, got {share!r}")

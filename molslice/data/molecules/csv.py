@@ -299,11 +299,7 @@ def _checked_columns(target_columns: str | Sequence[str]) -> tuple[str, ...]:
 def _checked_classes(
     classes: Sequence[Sequence[str]] | None, kind: str | None, columns: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the classes of each target; empty if the cells are numbers.
-
-    Raises:
-        MolsliceError: They do not fit the kind or the targets.
-    """
+    """Return the names of the classes of each target; empty if the cells are numbers."""
     listed = () if classes is None else tuple(tuple(map(str, words)) for words in classes)
     sizes = {len({class_key(word) for word in words}) for words in listed}
     several = kind == "multiclass"

@@ -109,10 +109,7 @@ def describe_molecules(
 ) -> DescribedMolecules:
     """Describe all SMILES, with parents and their scaffolds.
 
-    Args:
-        smiles: The molecules.
-        workers: As in `MoleculeDescriber`.
-        progress: Called with the number of described rows and of all rows.
+    `progress` is called with the number of described rows and of all rows.
     """
     parts: list[DescribedMolecules] = []
     done = 0

@@ -121,11 +121,6 @@ def join_headers(
 ) -> dict[str, Any]:
     """Check that stores can be read as one, and join their headers.
 
-    Args:
-        names: A name of each store, for messages.
-        stores: The arrays of each store by name.
-        headers: The header of each store.
-
     Raises:
         MolsliceError: A store differs from the first one. The message names it and what differs.
     """

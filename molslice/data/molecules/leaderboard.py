@@ -39,15 +39,7 @@ def import_ogb(module: str) -> ModuleType:
 
 
 def evaluate_gap(version: Version, target: np.ndarray, prediction: np.ndarray) -> float:
-    """Compute the mean absolute error of gaps with OGB's evaluator.
-
-    Args:
-        version: `v1` (PCQM4M-LSC) or `v2` (PCQM4Mv2).
-        target: True gaps [n].
-        prediction: Predicted gaps [n].
-
-    Returns:
-        The error in the unit of the gaps.
+    """Compute the mean absolute error of gaps [n] with OGB's evaluator of PCQM4M `v1` or `v2`.
 
     Raises:
         MolsliceError: The version is unknown, or the shapes differ.

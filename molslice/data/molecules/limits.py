@@ -48,10 +48,7 @@ def plain_cell(cell: str) -> str:
 
 
 def split_limits(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Divide cells into relations and numbers.
-
-    Args:
-        texts: Cells, such as `> 10`, `~5` or `7`.
+    """Divide cells such as `> 10`, `~5` or `7` into relations and numbers.
 
     Returns:
         The cells without relation, and what the relations mean, as in `RELATIONS`, int8 [n].
@@ -69,13 +66,7 @@ def split_limits(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 def read_limits(
     chunk: Chunk, name: str, column: str | None, how: NumberFormat = DEFAULT_FORMAT
 ) -> ReadValues:
-    """Read a target whose cells may have relations.
-
-    Args:
-        chunk: Rows of a table.
-        name: The column of the target.
-        column: The column of relations; None without one.
-        how: How the numbers are written.
+    """Read a target whose cells may have relations, with the column of relations if there is one.
 
     Raises:
         MolsliceError: A cell is not a number, or a relation is unknown or contradicts the cell.

@@ -57,14 +57,10 @@ NEEDED = ("raw/data.csv.gz", "split_dict.pt")
 
 
 def download(name: str, root: str | os.PathLike[str]) -> Path:
-    """Download a data set unless its folder is complete.
+    """Download `pcqm4m` or `pcqm4m-v2` to the folder `root`, unless it is complete, and return the folder.
 
     An interrupted download is kept beside the folder and resumed. The folder appears only when it is
     complete.
-
-    Args:
-        name: `pcqm4m` or `pcqm4m-v2`.
-        root: The folder, which is returned.
 
     Raises:
         MolsliceError: The name is unknown, the folder has other contents, the network or the disk failed,
@@ -146,11 +142,7 @@ def _unpack(archive: Archive, part: Path, folder: Path) -> None:
 
 
 def _inner_path(archive: Archive, member: zipfile.ZipInfo) -> PurePosixPath | None:
-    """Return the path of a member relative to the archive's folder; None for the folder itself.
-
-    Raises:
-        MolsliceError: The path is outside the folder, or the member is a link.
-    """
+    """Return the path of a member relative to the archive's folder; None for the folder itself."""
     path = PurePosixPath(member.filename.replace("\\", "/"))
     linked = stat.S_ISLNK(member.external_attr >> 16)
     if path.is_absolute() or ".." in path.parts or path.parts[:1] != (archive.folder,) or linked:

@@ -94,13 +94,10 @@ class Pcqm4m(MoleculeDataset):
         return "v2" if "test-dev" in self.splits else "v1"
 
     def check_version(self, name: str) -> None:
-        """Refuse data of another version.
-
-        Args:
-            name: The required archive, `pcqm4m` or `pcqm4m-v2`.
+        """Check that the splits are the splits of an archive, `pcqm4m` or `pcqm4m-v2`.
 
         Raises:
-            MolsliceError: The splits belong to the other version.
+            MolsliceError: They belong to the other one.
         """
         if self.version != VERSIONS[name]:
             raise MolsliceError(

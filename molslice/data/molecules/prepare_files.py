@@ -224,11 +224,7 @@ def _differences(then: object, now: Mapping[str, Any]) -> str:
 
 
 def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, progress: bool) -> dict[str, Any]:
-    """Return the report of an existing store after a comparison with the input.
-
-    Raises:
-        MolsliceError: The folder is not a store, or was made from other rows or by other options.
-    """
+    """Return the report of an existing store after a comparison with the input."""
     advice = "delete it, or choose another folder for the store"
     try:
         about = read_header(final).get("about")
@@ -250,14 +246,9 @@ def _of_finished(final: Path, identity: Mapping[str, Any], rows: InputRows, prog
 
 
 def convert_on_cluster(rows: InputRows, how: Featurizing, reached: Chunk | None) -> Converted:
-    """Convert the rows of files in the workers of a cluster; an `Engine`.
+    """Convert the rows of files in the workers of a cluster, by default on all its cores; an `Engine`.
 
     The parts equal the parts of one process, in the same order.
-
-    Args:
-        rows: The input.
-        how: How to convert the molecules; `workers` None takes all cores of the cluster.
-        reached: The last chunk that is finished; None starts at the first row.
 
     Raises:
         MolsliceError: As in `MoleculeTable.map_on_cluster`.
@@ -292,20 +283,7 @@ class _ChangedError(MolsliceError):
 
 
 class _Preparation:
-    """A store that is being written.
-
-    Args:
-        final: The folder of the store.
-        folder: The partial folder, which is reserved for this process.
-        identity: JSON values on which the store depends besides the rows.
-        rows: The input.
-        how: How to convert the molecules.
-        engine: Converts them elsewhere; None for this program.
-        strict: Whether to stop at the first row that fails.
-
-    Raises:
-        MolsliceError: The folder contains the finished rows of another store, or is damaged.
-    """
+    """A store that is being written. A partial folder with finished rows of another store is an error."""
 
     def __init__(
         self,

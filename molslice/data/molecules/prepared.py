@@ -117,11 +117,7 @@ class Prepared(ArraysOnly):
 
 
 def _checked_about(store: MoleculeStore, source: str) -> Mapping[str, Any]:
-    """Return the options of the preparation; empty if the header does not have them.
-
-    Raises:
-        MolsliceError: The store has no targets, belongs to a corpus, or has features of another version.
-    """
+    """Return the options of the preparation; empty if the header does not have them."""
     if store.groups is not None or store.atom_targets is not None:
         raise MolsliceError(f"{source} is the store of a corpus; use data.name: corpus and its parent folder")
     if not store.target_names:

@@ -143,12 +143,9 @@ class Tally:
         return int(self.sizes[1:].sum())
 
     def add(self, part: MoleculeStore, smiles: Sequence[str], where: Callable[[int], str]) -> None:
-        """Count rows.
+        """Count the rows of `featurize_chunk`, whose targets are not yet rounded to float32.
 
-        Args:
-            part: The result of `featurize_chunk`, whose targets are not yet rounded to float32.
-            smiles: Their SMILES; empty where unknown.
-            where: Describes the row at an index for messages.
+        The SMILES are empty where unknown, and `where` describes the row at an index for messages.
         """
         self.sizes += np.bincount(part.num_atoms, minlength=len(self.sizes))
         self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))

@@ -27,11 +27,7 @@ NOTATIONS = {  # other notations of molecules, and what to do with their column
 def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     """Find the column of SMILES by its name, or else by the first cells of all columns.
 
-    It is the first column if there are no rows.
-
-    Args:
-        table: The table.
-        alone: Whether the only column of a table contains the SMILES, whatever its name and cells.
+    It is the first column if there are no rows, and the only column, whatever it contains, with `alone`.
 
     Raises:
         MolsliceError: No column or several columns could be it.
@@ -86,11 +82,7 @@ def other_notation(cells: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _find_name(table: Table, known: Sequence[str]) -> str | None:
-    """Return the column with the first of some names that a table has; None if it has none of them.
-
-    Raises:
-        MolsliceError: Several columns have exactly this name.
-    """
+    """Return the column with the first of some names that a table has; None if it has none of them."""
     for wanted in known:
         matches = [name for name in table.names if trimmed(name).lower() == wanted]
         if len(matches) == 1:

@@ -214,11 +214,11 @@ class MoleculeStore:
         Args:
             path: The new folder.
             parts: Stores in memory, in order.
-            target_names: Names of the targets.
-            target_units: Unit of each target; by default no units.
-            source: Name of the origin of the molecules, for messages.
+            target_names: As in `in_memory`.
+            target_units: As in `in_memory`.
+            source: As in `in_memory`.
             versions: Versions for the header; by default the versions of this process.
-            atom_target_names: Names of the targets of atoms, if the parts have any.
+            atom_target_names: As in `in_memory`.
             grouped: Whether the parts have groups.
             num_descriptors: Number of descriptors of each row, if the parts have any.
             about: Other JSON values for the header, under `about`.

@@ -134,11 +134,7 @@ def read_array(
 ) -> np.ndarray:
     """Map an array of a store into memory, after a comparison with the header.
 
-    Args:
-        folder: The folder of the store.
-        name: Name of the array.
-        header: Contents of `header.json`.
-        advance: Called with the number of bytes that were read for the checksum; None compares no checksum.
+    `advance` is called with the number of bytes that were read for the checksum; None compares no checksum.
 
     Raises:
         MolsliceError: The file cannot be read, or differs from the header.

@@ -124,13 +124,9 @@ class MoleculeTable:
         return self._done + self._table.position
 
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield all rows in chunks, each from one file, with the columns in the order of the first file.
+        """Yield all rows in chunks of at most `size`, each from one file, with columns as in the first file.
 
         A file with column names and no rows yields nothing.
-
-        Args:
-            size: Maximum number of rows of a chunk.
-            columns: Names of the requested columns.
 
         Raises:
             MolsliceError: A column is missing or not unique (raised by the call itself), or a file is
@@ -148,19 +144,16 @@ class MoleculeTable:
         workers: int | None = None,
         gpus: int = 0,
     ) -> Iterator[tuple[Chunk, Any, int]]:
-        """Convert chunks in the workers of a cluster, which read the files too.
+        """Convert chunks in the workers of a cluster, which read the files too; yields the results in order.
 
         Args:
-            work: Takes a chunk and the number of bytes of its file read so far, and returns both with a
-                result in the middle.
+            work: Takes a chunk and the number of bytes of its file read so far; returns both with a result
+                in the middle. The numbers that are yielded count the bytes of all files.
             size: Maximum number of rows of a chunk.
             columns: Names of the requested columns.
             reached: The last chunk that is finished; None starts at the first row.
             workers: As in `ray_map`.
             gpus: As in `ray_map`.
-
-        Yields:
-            The results of `work` in order, with the number of bytes of all files.
 
         Raises:
             MolsliceError: As in `chunks` and `ray_map`, or a file is standard input.
@@ -207,14 +200,7 @@ class FileChunks:
     convert: bool = True
 
     def __call__(self, start: tuple[File, int]) -> Iterator[tuple[Chunk, int]]:
-        """Yield the chunks of a file as `MoleculeTable.chunks` does, and the number of bytes read so far.
-
-        Args:
-            start: The file, and the number of rows to skip, a number of whole chunks.
-
-        Raises:
-            MolsliceError: As in `MoleculeTable.chunks`.
-        """
+        """Yield the chunks of a file after a number of rows, and the number of bytes read so far."""
         path, skipped = start
         with open_table(path, self.delimiter) as opened:
             table = _as_smiles(opened, self.convert)
@@ -299,13 +285,7 @@ def _reordered(
 
 
 def _order(table: Table, names: Sequence[str], first: File) -> list[int]:
-    """Return the index of each of the columns `names` of the file `first` in another table.
-
-    An empty file fits.
-
-    Raises:
-        MolsliceError: The tables have different columns.
-    """
+    """Return the index of each of the columns `names` of the file `first`; an empty file fits."""
     if table.names == names or not table.names:
         return list(range(len(names)))
     names_there, wanted = [trimmed(name) for name in table.names], [trimmed(name) for name in names]
@@ -343,11 +323,6 @@ def find_classes(
     table: MoleculeTable, columns: Sequence[str], how: NumberFormat
 ) -> tuple[NumberFormat, list[str]]:
     """Find whether the targets of a table are classes that are written as words, by its first rows.
-
-    Args:
-        table: The table, before its rows are read.
-        columns: The columns of the targets.
-        how: How their numbers are written.
 
     Returns:
         How the targets are written, and what the words mean, a sentence for each column that has some.

@@ -59,14 +59,9 @@ class StoreReport:
 
 
 def verify_store(path: Path, advance: Advance = lambda size: None) -> StoreReport:
-    """Verify a store or a folder of stores.
+    """Verify a store or a folder of stores; the counts of the report include only sound parts.
 
-    Args:
-        path: The folder.
-        advance: Called with the number of bytes that were read, for progress bars.
-
-    Returns:
-        The report. Counts include only sound parts.
+    `advance` is called with the number of bytes that were read, for progress bars.
     """
     report = StoreReport(path)
     try:
