@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from corpus_keys import Shard
 
-from molslice.chem.descriptors import arrays_and_descriptors, descriptor_names
+from molslice.chem.descriptors import descriptor_names, finite_descriptors
+from molslice.chem.featurize import molecule_arrays
 from molslice.chem.smiles import ChemError
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.atomic import atomic_file
@@ -93,7 +94,7 @@ def write_part(shard: Path, lines: np.ndarray, path: Path) -> tuple[int, int]:
 
 def _compute(smiles: str) -> tuple[MoleculeArrays | str, np.ndarray]:
     try:
-        return arrays_and_descriptors(smiles)
+        return molecule_arrays(smiles), finite_descriptors(smiles)
     except ChemError as error:
         return str(error).replace("\n", " "), np.full(len(descriptor_names()), np.nan)
 

@@ -17,9 +17,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 
 from molslice.chem.canonical import canonical_molecule
-from molslice.chem.featurize import AtomOrder, arrays_by_getters, check_options, molecule_arrays
-from molslice.chem.smiles import HARD_MAX_ATOMS, quiet_rdkit
-from molslice.types import MoleculeArrays
+from molslice.chem.smiles import quiet_rdkit
 
 MORGAN_RADIUS = 2
 MORGAN_BITS = 2048
@@ -95,25 +93,15 @@ def morgan_counts(mol: Chem.Mol) -> np.ndarray:
     return np.minimum(counts, MOST).astype(np.uint8)
 
 
-def arrays_and_descriptors(
-    smiles: str, *, max_atoms: int = HARD_MAX_ATOMS, atom_order: AtomOrder = "canonical"
-) -> tuple[MoleculeArrays, np.ndarray]:
-    """Convert one SMILES to arrays and descriptors, with one search for the canonical order.
+def finite_descriptors(smiles: str) -> np.ndarray:
+    """Compute the descriptors of a SMILES in the range of float32, float32 [D].
 
-    The options and errors are as in `molecule_arrays`. The descriptors do not depend on the order of the
-    atoms in the arrays.
-
-    Returns:
-        The arrays of `molecule_arrays`, and the values of `descriptors` in the range of float32, float32 [D].
+    Raises:
+        ChemError: As in `parse_smiles`.
     """
-    check_options(max_atoms, atom_order)
-    mol = canonical_molecule(smiles, max_atoms).mol
     with quiet_rdkit():
-        if atom_order == "input":
-            arrays = molecule_arrays(smiles, max_atoms=max_atoms, atom_order="input")
-        else:
-            arrays = arrays_by_getters(mol)
-        return arrays, np.clip(descriptors(mol), -LARGEST, LARGEST).astype(np.float32)
+        values = descriptors(canonical_molecule(smiles).mol)
+    return np.clip(values, -LARGEST, LARGEST).astype(np.float32)
 
 
 def _find(name: str) -> Callable[[Chem.Mol], float]:

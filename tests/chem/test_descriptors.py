@@ -12,13 +12,14 @@ from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import (
     MORGAN_BITS,
-    arrays_and_descriptors,
     descriptor_names,
     descriptors,
+    finite_descriptors,
     morgan_counts,
 )
-from molslice.chem.featurize import ATOM_ORDERS, ChemError, molecule_arrays
+from molslice.chem.featurize import ATOM_ORDERS
 from molslice.data.molecules.describe import describe_molecules
+from molslice.data.molecules.prepare import Featurizing, read_smiles
 from tests.chem.test_spellings import RING_STEREO
 from tests.real_data import embedded_smiles, odd_smiles
 
@@ -49,7 +50,7 @@ def test_a_value_that_is_not_finite_is_missing(monkeypatch):
     monkeypatch.setattr("molslice.chem.descriptors._FUNCTIONS", functions)
     monkeypatch.setattr("molslice.chem.descriptors.descriptors", descriptors)  # not the remembered ones
     np.testing.assert_array_equal(descriptors(Chem.MolFromSmiles("C")), [np.nan, np.nan, np.nan, 1.0, np.nan])
-    _, row = arrays_and_descriptors("C")
+    row = finite_descriptors("C")
     np.testing.assert_array_equal(row, np.float32([np.nan, np.nan, np.nan, 1.0, np.nan]))
 
 
@@ -94,25 +95,21 @@ def test_what_cannot_be_computed_is_missing():
 
 
 @pytest.mark.parametrize("atom_order", ATOM_ORDERS)
-def test_arrays_and_descriptors_are_those_of_the_functions_for_each(atom_order):
-    for smiles in [*SMILES, "[CH3:7][CH2:3][OH:1]", "[OH:1][C@@:2]([H:3])([CH3:4])[NH2:5]", "C[Sn](C)(C)C"]:
-        arrays, values = arrays_and_descriptors(smiles, atom_order=atom_order)
-        expected = molecule_arrays(smiles, atom_order=atom_order)
-        np.testing.assert_array_equal(arrays.atoms, expected.atoms)
-        np.testing.assert_array_equal(arrays.bonds, expected.bonds)
-        of_canonical = descriptors(canonical_molecule(smiles).mol)
+def test_a_store_has_the_descriptors_of_the_canonical_molecules(atom_order):
+    smiles = [*SMILES, "[CH3:7][CH2:3][OH:1]", "[OH:1][C@@:2]([H:3])([CH3:4])[NH2:5]", "C[Sn](C)(C)C", "C("]
+    store = read_smiles(smiles, Featurizing(atom_order=atom_order, descriptors=True))
+    assert store.descriptors.dtype == np.float32
+    assert np.isnan(store.descriptors[-1]).all()
+    for text, values in zip(smiles[:-1], store.descriptors, strict=False):
+        of_canonical = descriptors(canonical_molecule(text).mol)
         np.testing.assert_array_equal(values, of_canonical.astype(np.float32))
-        assert values.dtype == np.float32
-    for smiles, reason in (("C(", "not valid SMILES"), ("CCCC", "4 atoms, more than max_atoms=3")):
-        with pytest.raises(ChemError, match=reason):
-            arrays_and_descriptors(smiles, max_atoms=3, atom_order=atom_order)
 
 
 def test_the_largest_descriptors_are_finite_in_single_precision(monkeypatch):
     given = np.array([1e300, -1e300, np.nan, 2.5])
     monkeypatch.setattr("molslice.chem.descriptors.descriptors", lambda _: given)
     largest = np.finfo(np.float32).max
-    np.testing.assert_array_equal(arrays_and_descriptors("CC")[1], [largest, -largest, np.nan, 2.5])
+    np.testing.assert_array_equal(finite_descriptors("CC"), [largest, -largest, np.nan, 2.5])
 
 
 def test_the_molecule_stays_as_it_was():

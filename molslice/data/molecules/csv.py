@@ -160,9 +160,11 @@ class Csv(MoleculeDataset):
         """
         self._refuse_if_changed(self._all_files, self._checksums, self.source)
         cells = {name: list[str]() for name in columns}
-        for _, chunk in self._chunks(columns, self.smiles_column):
-            for name, texts in cells.items():
-                texts += chunk[name]
+        for files in self.files.values():
+            with open_molecules(files, smiles_column=self.smiles_column, delimiter=self._delimiter) as table:
+                for chunk in table.chunks(ROWS_AT_ONCE, columns):
+                    for name, texts in cells.items():
+                        texts += chunk[name]
         return cells
 
     def where(self, row: int) -> str:
@@ -172,23 +174,6 @@ class Csv(MoleculeDataset):
                 return place_of(file, first + row, int(lines[row]) or None)
             row -= len(lines)
         raise IndexError(row)
-
-    def _chunks(self, columns: Sequence[str], smiles_column: str | None) -> Iterator[tuple[str, Chunk]]:
-        """Yield the rows of all files with their split, and set `smiles_column`."""
-        for split, files in self.files.items():
-            with open_molecules(files, smiles_column=smiles_column, delimiter=self._delimiter) as table:
-                smiles_column = self.smiles_column = table.smiles_column
-                targets = [name for name in self.target_names if name in columns]
-                check_decimal_mark(table, targets, self._format.decimal)
-                if self._given_kind != "regression" and not self._classes:
-                    self._format, meanings = find_classes(table, targets, self._format)
-                    self.notices += [text for text in meanings if text not in self.notices]
-                side = SideColumns(table, targets)
-                wanted = list(dict.fromkeys([smiles_column, *columns, *side.names]))
-                for chunk in table.chunks(ROWS_AT_ONCE, wanted):
-                    side.add(chunk)
-                    yield split, chunk
-                self.notices += [text for text in side.notices() if text not in self.notices]
 
     def _read(
         self, split_column: str | None, smiles_column: str | None
@@ -200,17 +185,27 @@ class Csv(MoleculeDataset):
         words: list[str] = []
         self._places: list[tuple[File, int, np.ndarray]] = []  # file, first row and lines of each chunk
         sizes = dict.fromkeys(self.files, 0)
-        for split, chunk in self._chunks([*self.target_names, *extra], smiles_column):
-            if self.smiles_column in self.target_names:
-                raise MolsliceError(
-                    f"{chunk.path}: the column {self.smiles_column!r} cannot be both the SMILES and a target"
-                )
-            columns = [self._numbers(chunk, index, name) for index, name in enumerate(self.target_names)]
-            targets.append(np.stack(columns, axis=1))
-            smiles += chunk[self.smiles_column]
-            words += chunk[split_column] if split_column is not None else []
-            self._places.append((chunk.path, chunk.first, np.array([line or 0 for line in chunk.lines])))
-            sizes[split] += len(chunk)
+        for split, files in self.files.items():
+            with open_molecules(files, smiles_column=smiles_column, delimiter=self._delimiter) as table:
+                smiles_column = self.smiles_column = table.smiles_column
+                if smiles_column in self.target_names:
+                    column = f"{name_of(files)}: the column {smiles_column!r}"
+                    raise MolsliceError(f"{column} cannot be both the SMILES and a target")
+                check_decimal_mark(table, self.target_names, self._format.decimal)
+                if self._given_kind != "regression" and not self._classes:
+                    self._format, meanings = find_classes(table, self.target_names, self._format)
+                    self.notices += [text for text in meanings if text not in self.notices]
+                side = SideColumns(table, self.target_names)
+                wanted = list(dict.fromkeys([smiles_column, *self.target_names, *extra, *side.names]))
+                for chunk in table.chunks(ROWS_AT_ONCE, wanted):
+                    side.add(chunk)
+                    targets.append(self._values(chunk))
+                    smiles += chunk[smiles_column]
+                    words += chunk[split_column] if split_column is not None else []
+                    lines = np.array([line or 0 for line in chunk.lines])
+                    self._places.append((chunk.path, chunk.first, lines))
+                    sizes[split] += len(chunk)
+                self.notices += [text for text in side.notices() if text not in self.notices]
         for split, rows in sizes.items():
             if not rows:
                 raise MolsliceError(f"{name_of(self.files[split])} has no rows")
@@ -223,11 +218,16 @@ class Csv(MoleculeDataset):
         statistics.check_rounding(self.source)
         return smiles, values.astype(np.float32), words, sizes
 
-    def _numbers(self, chunk: Chunk, index: int, name: str) -> np.ndarray:
-        """Convert the cells of a target to numbers, or to indices of its classes."""
-        if not self._classes:
-            return numbers(chunk[name], name, chunk.where, self._format)
-        return class_numbers(chunk[name], name, chunk.where, self._classes[index], self._format)
+    def _values(self, chunk: Chunk) -> np.ndarray:
+        """Convert the targets of a chunk to numbers, or to indices of their classes, float64 [rows, T]."""
+        columns = []
+        for index, name in enumerate(self.target_names):
+            if self._classes:
+                classes = self._classes[index]
+                columns.append(class_numbers(chunk[name], name, chunk.where, classes, self._format))
+            else:
+                columns.append(numbers(chunk[name], name, chunk.where, self._format))
+        return np.stack(columns, axis=1)
 
     def _with_valid(self, named: splits.Splits, choice: SplitChoice) -> splits.Splits:
         """Draw valid rows from the training rows if a column names none, and these are enough."""

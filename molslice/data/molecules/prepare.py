@@ -23,7 +23,7 @@ from molslice.files.cache import FAILING, failing_disk
 from molslice.files.processes import WorkerPool, check_workers, count_cores
 from molslice.files.progress import Progress
 from molslice.files.tables import Unreadable
-from molslice.types import MoleculeArrays, MolsliceError
+from molslice.types import MolsliceError
 
 CHUNK_ROWS = 2_000
 WORK = "reads molecules"  # what a worker process does
@@ -167,32 +167,19 @@ def read_smiles(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
     """Convert SMILES as they are to a store in memory without targets; see `featurize_chunk`."""
     from molslice.chem.featurize import many_molecule_arrays  # needs rdkit
 
-    if how.descriptors:
-        return _with_descriptors(smiles, how)
     molecules = many_molecule_arrays(smiles, **how.arrays)
     reasons = {
         row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
         for row, reason in molecules.errors.items()
     }
-    return MoleculeStore.in_memory(molecules._replace(errors=reasons))
+    values = None
+    if how.descriptors:
+        from molslice.chem.descriptors import finite_descriptors
 
-
-def _with_descriptors(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
-    from molslice.chem.descriptors import arrays_and_descriptors  # needs rdkit
-    from molslice.chem.smiles import ChemError
-
-    values = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
-    molecules: list[MoleculeArrays | str] = []
-    for row, text in enumerate(smiles):
-        if isinstance(text, Unreadable):
-            molecules.append(text.reason)
-            continue
-        try:
-            molecule, values[row] = arrays_and_descriptors(text, **how.arrays)
-            molecules.append(molecule)
-        except ChemError as error:
-            molecules.append(str(error))
-    return MoleculeStore.in_memory(molecules, descriptors=values)
+        values = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
+        for row in np.flatnonzero(molecules.atom_counts):
+            values[row] = finite_descriptors(smiles[row])
+    return MoleculeStore.in_memory(molecules._replace(errors=reasons), descriptors=values)
 
 
 def _key(identity: Mapping[str, Any], how: Featurizing) -> str:

@@ -145,23 +145,23 @@ def prepare_files(
             **({} if how.wildcards == "refuse" else {"wildcards": how.wildcards}),
             **({} if written == DEFAULT_FORMAT else {"decimal": decimal, "missing": list(missing_values)}),
         }
+        report, continued = None, 0
         if not is_taken(final):
             with _reserved(final) as folder:
                 if _is_complete(folder):  # killed between the last two steps
                     move_folder(folder / CONTENT, final)
                 else:
-                    work = _Preparation(final, folder, identity, rows, how, engine, strict=strict)
-                    report = work.run(progress)
+                    work = _Preparation(final, folder, identity, rows, how, engine, strict)
+                    report, continued = work.run(progress), work.continued
                     shutil.rmtree(folder, ignore_errors=True)
-                    seconds = time.monotonic() - start
-                    notices = _notices(final, rows)
-                    return PreparedStore(final, report, table.findings, notices, work.continued, seconds)
-        report = _of_finished(final, identity, rows, progress)
-        if strict:
-            check_all_read(report["refusals"], final)
-        _remove_leftover(partial_folder(final))
-    seconds = time.monotonic() - start
-    return PreparedStore(final, report, table.findings, _notices(final, rows), report["rows"], seconds)
+        if report is None:
+            report = _of_finished(final, identity, rows, progress)
+            continued = report["rows"]
+            if strict:
+                check_all_read(report["refusals"], final)
+            _remove_leftover(partial_folder(final))
+        seconds = time.monotonic() - start
+        return PreparedStore(final, report, table.findings, _notices(final, rows), continued, seconds)
 
 
 def _notices(final: Path, rows: InputRows) -> list[str]:
@@ -293,7 +293,6 @@ class _Preparation:
         rows: InputRows,
         how: Featurizing,
         engine: Engine | None,
-        *,
         strict: bool,
     ) -> None:
         self.engine, self.strict = engine, strict
