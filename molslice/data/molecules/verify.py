@@ -1,6 +1,6 @@
 """Verify a store of molecules: every byte, every count, and whether the values are possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from molslice.types import MolsliceError
 CODES_AT_ONCE = 1 << 20
 CHUNK_ROWS = 50_000
 Advance = Callable[[int], object]
+Problems = Iterator[tuple[str, str]]  # the name of a file, and what is wrong with it
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ def verify_store(path: Path, advance: Advance = lambda size: None) -> StoreRepor
         report.problems.append(str(error))
         return report
     for folder in shards or [path]:
-        _Verification(folder, report, advance).run()
+        report.problems += _verify_folder(folder, report, advance)
     report.stores = max(1, len(shards))
     if shards:
         extra = sorted(entry for entry in path.iterdir() if entry not in shards)
@@ -83,117 +84,95 @@ def verify_store(path: Path, advance: Advance = lambda size: None) -> StoreRepor
     return report
 
 
-class _Verification:
-    """The verification of one folder, whose findings are added to a report."""
+def _verify_folder(folder: Path, report: StoreReport, advance: Advance) -> list[str]:
+    """Verify the names, then each file, then the counts, then the values; stop where that fails.
 
-    def __init__(self, folder: Path, report: StoreReport, advance: Advance) -> None:
-        self.folder, self.report, self.advance = folder, report, advance
-        self.found = 0  # number of problems of this folder
-        self.header: dict[str, Any] = {}
-        self.arrays: dict[str, np.ndarray] = {}
-
-    def run(self) -> None:
-        """Verify the header, then each file, then the counts, then the values; stop where that fails."""
-        for step in (self._header, self._files, self._counts, self._values):
-            step()
-            if self.found:
-                return
-        report = self.report
-        report.rows += self.header["rows"]
-        report.molecules += int((np.diff(self.arrays["atom_offsets"]) > 0).sum())
-        report.atoms += len(self.arrays["atoms"])
-        report.bonds += len(self.arrays["bonds"])
-        report.bytes += sum(entry.stat().st_size for entry in self.folder.iterdir())
-        report.targets, report.schema_version = self.header["target_names"], self.header["schema_version"]
-
-    def _add(self, file: str, problem: str) -> None:
-        self._fail(f"{self.folder / file} {problem}")
-
-    def _fail(self, problem: str) -> None:
-        self.found += 1
-        self.report.problems.append(problem)
-
-    def _header(self) -> None:
+    Returns what is wrong. A sound folder is added to the counts of the report.
+    """
+    try:
+        header = read_header(folder)
+        check_header_sum(folder, header)
+    except MolsliceError as error:
+        return [str(error)]
+    if problems := [*_wrong_names(folder, header)]:
+        return [f"{folder / file} {problem}" for file, problem in problems]
+    arrays, unreadable = dict[str, np.ndarray](), list[str]()
+    for name in dict.fromkeys([*LAYOUT, *header["arrays"]]):
         try:
-            self.header = read_header(self.folder)
-            check_header_sum(self.folder, self.header)
+            array = read_array(folder, name, header, advance)
         except MolsliceError as error:
-            self._fail(str(error))
-            return
-        for key in sorted(self.header.keys() - KEYS):
-            self._add(HEADER, f"has the unknown key {key!r}")
-        for key in ("target_names", "target_units", "atom_target_names"):
-            if not all(isinstance(name, str) for name in self.header.get(key, [])):
-                self._add(HEADER, f"has a value in {key} that is not text")
+            unreadable.append(str(error))
+            continue
+        if name in ARRAYS:
+            arrays[name] = array
+    if unreadable:
+        return unreadable
+    problems = find_wrong_counts(arrays, header) or [*_wrong_reasons(arrays, header)]
+    if problems := problems or [*_wrong_codes(arrays), *_wrong_ends(arrays)]:
+        return [f"{folder / file} {problem}" for file, problem in problems]
+    report.rows += header["rows"]
+    report.molecules += int((np.diff(arrays["atom_offsets"]) > 0).sum())
+    report.atoms += len(arrays["atoms"])
+    report.bonds += len(arrays["bonds"])
+    report.bytes += sum(entry.stat().st_size for entry in folder.iterdir())
+    report.targets, report.schema_version = header["target_names"], header["schema_version"]
+    return []
 
-    def _files(self) -> None:
-        names = dict.fromkeys([*LAYOUT, *self.header["arrays"]])
-        expected = {HEADER, *(f"{name}.npy" for name in names)}
-        present = {entry.name for entry in self.folder.iterdir()}
-        for name in sorted(present - expected):
-            self._add(name, f"is not named in {HEADER}")
-        for name in sorted(expected - present):
-            self._add(name, "is missing")
-        for name in LAYOUT.keys() - self.header["arrays"].keys():
-            self._add(HEADER, f"has no checksum of {name}.npy")
-        for name in names if not self.found else ():
-            try:
-                array = read_array(self.folder, name, self.header, self.advance)
-            except MolsliceError as error:
-                self._fail(str(error))
-                continue
-            if name in ARRAYS:
-                self.arrays[name] = array
 
-    def _counts(self) -> None:
-        for file, problem in find_wrong_counts(self.arrays, self.header):
-            self._add(file, problem)
-        if not self.found:
-            self._reasons()
+def _wrong_names(folder: Path, header: Mapping[str, Any]) -> Problems:
+    for key in sorted(header.keys() - KEYS):
+        yield HEADER, f"has the unknown key {key!r}"
+    for key in ("target_names", "target_units", "atom_target_names"):
+        if not all(isinstance(name, str) for name in header.get(key, [])):
+            yield HEADER, f"has a value in {key} that is not text"
+    expected = {HEADER, *(f"{name}.npy" for name in (*LAYOUT, *header["arrays"]))}
+    present = {entry.name for entry in folder.iterdir()}
+    for name in sorted(present - expected):
+        yield name, f"is not named in {HEADER}"
+    for name in sorted(expected - present):
+        yield name, "is missing"
+    for name in LAYOUT.keys() - header["arrays"].keys():
+        yield HEADER, f"has no checksum of {name}.npy"
 
-    def _reasons(self) -> None:
-        """Compare the rows with a reason and those without a molecule."""
-        empty = set(np.flatnonzero(np.diff(self.arrays["atom_offsets"]) == 0).tolist())
-        stated = {int(row) for row in self.header["errors"]}
-        if stated - empty:
-            row = min(stated - empty)
-            what = "although it has atoms" if row < self.header["rows"] else "which does not exist"
-            self._add(HEADER, f"has a reason for row {row}, {what}")
-        if empty - stated:
-            self._add(HEADER, f"has no reason why row {min(empty - stated)} has no molecule")
 
-    def _values(self) -> None:
-        for name, sizes in (("atoms", ATOM_FEATURE_SIZES), ("bonds", (256, 256, *BOND_FEATURE_SIZES))):
-            self._codes(name, np.array(sizes))
-        self._ends()
+def _wrong_reasons(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> Problems:
+    """Compare the rows with a reason and those without a molecule."""
+    empty = set(np.flatnonzero(np.diff(arrays["atom_offsets"]) == 0).tolist())
+    stated = {int(row) for row in header["errors"]}
+    if stated - empty:
+        row = min(stated - empty)
+        what = "although it has atoms" if row < header["rows"] else "which does not exist"
+        yield HEADER, f"has a reason for row {row}, {what}"
+    if empty - stated:
+        yield HEADER, f"has no reason why row {min(empty - stated)} has no molecule"
 
-    def _codes(self, name: str, sizes: np.ndarray) -> None:
-        values, offsets = self.arrays[name], self.arrays[f"{name[:-1]}_offsets"]
+
+def _wrong_codes(arrays: Mapping[str, np.ndarray]) -> Problems:
+    """Find the first impossible code of an atom and of a bond."""
+    for thing, sizes in (("atom", ATOM_FEATURE_SIZES), ("bond", (256, 256, *BOND_FEATURE_SIZES))):
+        values, offsets = arrays[f"{thing}s"], arrays[f"{thing}_offsets"]
         for start in range(0, len(values), CODES_AT_ONCE):
-            wrong = values[start : start + CODES_AT_ONCE] >= sizes
+            wrong = values[start : start + CODES_AT_ONCE] >= np.array(sizes)
             if wrong.any():
-                place, column = np.argwhere(wrong)[0]
-                row = int(np.searchsorted(offsets, start + place, side="right")) - 1
-                value = values[start + place, column]
-                where = f"row {row}, {name[:-1]} {start + place - offsets[row]}, column {column}"
-                self._add(f"{name}.npy", f"has an impossible code at {where}: {value}")
-                return
-
-    def _ends(self) -> None:
-        """Check that the atoms of each bond exist and differ."""
-        for start, stop in _row_chunks(self.header["rows"]):
-            counts = np.diff(self.arrays["atom_offsets"][start : stop + 1])
-            offsets = self.arrays["bond_offsets"][start : stop + 1]
-            owner = np.repeat(np.arange(stop - start), np.diff(offsets))
-            ends = self.arrays["bonds"][offsets[0] : offsets[-1], :2]
-            wrong = (ends.max(1, initial=0) >= counts[owner]) | (ends[:, 0] == ends[:, 1])
-            if wrong.any():
-                place = int(wrong.argmax())
-                row, bond = owner[place], place - (offsets[owner[place]] - offsets[0])
-                problem = f"joins atoms {ends[place, 0]} and {ends[place, 1]} of {counts[row]}"
-                self._add("bonds.npy", f"has an impossible bond: bond {bond} of row {start + row} {problem}")
-                return
+                place, column = np.argwhere(wrong)[0] + (start, 0)
+                row = int(np.searchsorted(offsets, place, side="right")) - 1
+                where = f"row {row}, {thing} {place - offsets[row]}, column {column}"
+                yield f"{thing}s.npy", f"has an impossible code at {where}: {values[place, column]}"
+                break
 
 
-def _row_chunks(rows: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + CHUNK_ROWS, rows)) for start in range(0, rows, CHUNK_ROWS))
+def _wrong_ends(arrays: Mapping[str, np.ndarray]) -> Problems:
+    """Find the first bond whose atoms do not exist or are the same."""
+    sizes = np.diff(arrays["atom_offsets"])
+    for start in range(0, len(sizes), CHUNK_ROWS):
+        counts = sizes[start : start + CHUNK_ROWS]
+        offsets = arrays["bond_offsets"][start : start + len(counts) + 1]
+        owner = np.repeat(np.arange(len(counts)), np.diff(offsets))
+        ends = arrays["bonds"][offsets[0] : offsets[-1], :2]
+        wrong = (ends.max(1, initial=0) >= counts[owner]) | (ends[:, 0] == ends[:, 1])
+        if wrong.any():
+            place = int(wrong.argmax())
+            row, bond = owner[place], place - (offsets[owner[place]] - offsets[0])
+            problem = f"joins atoms {ends[place, 0]} and {ends[place, 1]} of {counts[row]}"
+            yield "bonds.npy", f"has an impossible bond: bond {bond} of row {start + row} {problem}"
+            return
