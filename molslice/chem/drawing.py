@@ -59,11 +59,7 @@ def draw_smiles(smiles: str, *, dark: bool = False) -> str:
 
 
 def drawer_kind(ending: str) -> type:
-    """Return RDKit's class of drawers for an ending.
-
-    Raises:
-        MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
-    """
+    """Return RDKit's class of drawers for an ending; refuse another one, and PNG if RDKit cannot write it."""
     if ending not in DRAWINGS:
         raise MolsliceError(f"a drawing ends in {' or '.join(DRAWINGS)}, got {ending!r}")
     if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):

@@ -79,11 +79,7 @@ def molecule_arrays(
 
 
 def check_options(max_atoms: int, atom_order: str) -> None:
-    """Check the options of `molecule_arrays`.
-
-    Raises:
-        MolsliceError: An option is invalid. The message names the option, its value and the choices.
-    """
+    """Refuse invalid options of `molecule_arrays`."""
     if not 1 <= max_atoms <= HARD_MAX_ATOMS:
         raise MolsliceError(f"max_atoms must be between 1 and {HARD_MAX_ATOMS}, got {max_atoms}")
     if atom_order not in ATOM_ORDERS:

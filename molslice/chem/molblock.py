@@ -1,5 +1,6 @@
 """Convert connection tables, as in SD files, to SMILES."""
 
+import io
 import logging
 import re
 
@@ -43,25 +44,14 @@ def _why_unreadable(text: str) -> str:
     return "RDKit cannot read the connection table" + (f": {'; '.join(reasons)}" if reasons else "")
 
 
-class _Lines(logging.Handler):
-    """Keeps the lines that RDKit logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines += record.getMessage().splitlines()
-
-
 def _logged(text: str) -> list[str]:
     """Return what RDKit logs about a connection table that it cannot read.
 
     RDKit has no other way to give the reason. Its log then goes to the streams of C++ again.
     """
-    logger, kept = logging.getLogger("rdkit"), _Lines()
+    logger, written = logging.getLogger("rdkit"), io.StringIO()
     handlers, propagate = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = list[logging.Handler]([kept]), False
+    logger.handlers, logger.propagate = list[logging.Handler]([logging.StreamHandler(written)]), False
     rdBase.LogToPythonLogger()
     try:
         Chem.MolFromMolBlock(text)
@@ -70,5 +60,5 @@ def _logged(text: str) -> list[str]:
     finally:
         rdBase.LogToCppStreams()
         logger.handlers, logger.propagate = handlers, propagate
-    lines = [_TIME.sub("", line).strip(" *-") for line in kept.lines]
+    lines = [_TIME.sub("", line).strip(" *-") for line in written.getvalue().splitlines()]
     return [line for line in lines if line and "Violation" not in line]

@@ -110,11 +110,7 @@ def rdkit_reason(error: Exception) -> str:
 
 
 def drop_atom_maps(mol: Chem.Mol) -> bool:
-    """Remove the atom-map numbers in place.
-
-    Returns:
-        Whether the molecule had any.
-    """
+    """Remove the atom-map numbers in place; returns whether the molecule had any."""
     mapped = [atom for atom in mol.GetAtoms() if atom.GetAtomMapNum()]
     for atom in mapped:
         atom.SetAtomMapNum(0)

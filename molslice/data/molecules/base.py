@@ -192,11 +192,7 @@ class ArraysOnly(MoleculeDataset):
         return
 
     def smiles(self) -> list[str]:
-        """Refuse.
-
-        Raises:
-            MolsliceError: Always.
-        """
+        """Refuse."""
         raise MolsliceError(f"{self.source} holds the arrays of molecules, not their SMILES")
 
 

@@ -14,11 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def listed_paths(paths: str | os.PathLike[str] | Sequence[str], kind: str) -> list[str]:
-    """Return one path or several ones of a `kind` such as `file` as a list.
-
-    Raises:
-        MolsliceError: It is neither.
-    """
+    """Return one path or several ones of a `kind` such as `file` as a list; refuse anything else."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not listed or not all(isinstance(path, str | os.PathLike) for path in listed):
         raise MolsliceError(f"path must be a {kind} or a list of {kind}s, got {paths!r}")
@@ -39,11 +35,7 @@ def find_files(paths: Sequence[str | File]) -> list[File]:
 
 
 def check_different(paths: Sequence[File]) -> None:
-    """Refuse a file or folder that is named twice.
-
-    Raises:
-        MolsliceError: The message has both names.
-    """
+    """Refuse a file or folder that is named twice; the message has both names."""
     places: dict[File, File] = {}
     for path in paths:
         place = _place(path)
@@ -54,11 +46,7 @@ def check_different(paths: Sequence[File]) -> None:
 
 
 def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
-    """Warn of files or folders that are in several splits, because a model has seen their rows.
-
-    Args:
-        paths: The files or folders of each split.
-    """
+    """Warn of files or folders that are in several splits, because a model has seen their rows."""
     splits: dict[File, str] = {}
     for split, files in paths.items():
         for path in files:
@@ -77,23 +65,14 @@ def _place(path: File) -> File:
 
 
 def check_rereadable(paths: Sequence[File]) -> None:
-    """Refuse standard input and pipes, which can be read only once.
-
-    Raises:
-        MolsliceError: One of the files is standard input or a pipe.
-    """
+    """Refuse standard input and pipes, which can be read only once."""
     for path in paths:
         if is_pipe(path):
             raise MolsliceError(f"cannot read {name_of([path])} more than once; write it to a file")
 
 
 def bytes_on_disk(path: File) -> int:
-    """Return the number of bytes of a file; 0 for standard input.
-
-    Raises:
-        OSError: A local file cannot be read.
-        MolsliceError: A URL cannot be read.
-    """
+    """Return the number of bytes of a file; 0 for standard input."""
     return 0 if path == STDIN else file_size(path)
 
 

@@ -49,11 +49,6 @@ def target_values(chunk: Chunk, targets: Sequence[str], how: NumberFormat) -> np
 class InputRows:
     """The rows of the input, with a running checksum.
 
-    Args:
-        table: The files.
-        targets: The columns of targets.
-        written: How their numbers are written.
-
     Attributes:
         name: The files, for messages.
         digest: Checksum of all rows read so far.

@@ -126,11 +126,7 @@ def _open(path: Path) -> MoleculeStore:
 
 
 def check_featurizing(how: Featurizing) -> None:
-    """Check the options of the conversion. Needs rdkit.
-
-    Raises:
-        MolsliceError: An option is invalid.
-    """
+    """Refuse invalid options of the conversion. Needs rdkit."""
     from molslice.chem.featurize import check_options
 
     check_workers(how.workers)

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 def pyg_graph(store: "MoleculeStore", row: int) -> Data:
     """Convert a row to a graph.
 
-    Args:
-        store: The store.
-        row: Number of a row with a molecule.
-
     Returns:
         `x` int64 [n, 9], `edge_index` int64 [2, 2 m] with both directions of each bond next to each other,
         `edge_attr` int64 [2 m, 3], and `y` in the units of the targets: float32 [1] for one target, float32
@@ -55,12 +51,6 @@ class PygMolecules(Dataset):
     A row without a molecule raises an error, so that a split can be used as it is.
     `dataset[store.num_atoms > 0]` has only the rows with a molecule. Processes of a data loader open the
     folder of the store by its path.
-
-    Args:
-        store: The store.
-
-    Attributes:
-        store: The store.
     """
 
     def __init__(self, store: "MoleculeStore") -> None:

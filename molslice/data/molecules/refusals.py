@@ -33,8 +33,7 @@ def failure_text(where: str, smiles: str, reason: str) -> str:
 class Refusals:
     """Number and examples of failed rows by kind of reason. Its size does not depend on the number of rows.
 
-    Args:
-        saved: An earlier `kinds`; None starts without rows.
+    `saved` is an earlier `kinds`; None starts without rows.
 
     Attributes:
         kinds: The `count` and the `examples` of each kind, in the order in which they appeared. An example

@@ -20,9 +20,7 @@ QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 class TargetStatistics:
     """Number, mean, spread, range and rounding errors of targets, from parts of their values.
 
-    Args:
-        names: Names of the targets.
-        saved: An earlier `state`; None starts without values.
+    `saved` is an earlier `state`; None starts without values.
     """
 
     def __init__(self, names: Sequence[str], saved: Mapping[str, Sequence[float]] | None = None) -> None:
@@ -97,9 +95,7 @@ class TargetStatistics:
 class Tally:
     """Counts of prepared rows. Its size does not depend on the number of rows.
 
-    Args:
-        target_names: Names of the targets.
-        saved: An earlier `state`; None starts at zero.
+    `saved` is an earlier `state`; None starts at zero.
 
     Attributes:
         sizes: Number of rows by number of atoms, int64 [257]; the first counts the failed rows.

@@ -7,11 +7,7 @@ from molslice.data.molecules.store import MoleculeStore
 
 
 def read_row(store: MoleculeStore, row: int) -> dict[str, Any]:
-    """Read a row of a store, with names instead of codes.
-
-    Args:
-        store: The store.
-        row: Number of the row, from 0.
+    """Read a row of a store, counted from 0, with names instead of codes.
 
     Returns:
         JSON values: `row`; `smiles`, rebuilt from the arrays, or None; `lost`, what the SMILES does not

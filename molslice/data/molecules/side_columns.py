@@ -27,12 +27,7 @@ _UNIT = re.compile(rf"{_TERM}(?:\s*[./·*^ ]\s*{_TERM})*")
 class SideColumns:
     """The columns of a table with only relations, units or types of a measurement, and what they contain.
 
-    They are found by the cells of the first rows, whatever their names.
-
-    Args:
-        table: The table, of which no row is read yet.
-        targets: The columns of numbers.
-        used: Other columns that are used.
+    They are found by the cells of the first rows, whatever their names, before any row of `table` is read.
 
     Attributes:
         names: The columns, which `add` needs.
@@ -73,8 +68,7 @@ class SideColumns:
     def notices(self, used: Sequence[str] = ()) -> list[str]:
         """Return a sentence for each column with another relation than `=`, or several units or types.
 
-        Args:
-            used: Columns without a sentence, because what they say is learned.
+        What `used` columns say is learned, so they have no sentence.
         """
         targets = " and ".join(self._targets)
         sentences = []

@@ -27,12 +27,8 @@ class StoreWriter:
     Its memory does not grow with the number of rows. Reasons are kept in a file until the header is written.
 
     Args:
-        folder: The folder, which exists.
-        target_names: Names of the targets.
-        target_units: Unit of each target; empty for no units.
-        atom_target_names: Names of the targets of atoms, if the parts have any.
-        grouped: Whether the parts have groups.
-        num_descriptors: Number of descriptors of each row, if the parts have any.
+        folder: The folder, which exists. Names, `grouped` and `num_descriptors` are as in
+            `MoleculeStore.write`.
         saved: What `save` returned in an earlier run, to continue the store there; None starts a new one.
 
     Attributes:

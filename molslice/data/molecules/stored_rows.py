@@ -14,12 +14,7 @@ NAMES = ("atoms", "bonds", "atom_offsets", "bond_offsets", "targets", "atom_targ
 
 
 class StoredRows:
-    """The arrays of a store as tensors of one device. The host sends row numbers only.
-
-    Args:
-        store: The molecules.
-        device: The device.
-    """
+    """The arrays of a store as tensors of one device. The host sends row numbers only."""
 
     def __init__(self, store: MoleculeStore, device: torch.device) -> None:
         self.device = device
