@@ -100,12 +100,11 @@ class MoleculeDataset(Dataset):
 
     def content_checksums(self, checksum: Callable[[np.ndarray], str]) -> dict[str, str]:
         """Compute the checksums of the molecules, or take them from the header of a prepared store."""
-        names = ("atoms", "bonds", "atom_offsets", "bond_offsets", "atom_targets", "descriptors")
-        arrays = {name: getattr(self.store, name) for name in names}
         known = {name: stated["sha256"] for name, stated in self.store.header.get("arrays", {}).items()}
-        return {
-            name: known.get(name) or checksum(array) for name, array in arrays.items() if array is not None
+        inputs = {
+            name: array for name, array in self.store.present.items() if name not in ("targets", "groups")
         }
+        return {name: known.get(name) or checksum(array) for name, array in inputs.items()}
 
     def collate(self, rows: np.ndarray | Sequence[int], draw: int | None = None) -> MoleculeBatch:  # noqa: ARG002
         """Collate molecules into one padded batch; nothing in it is random."""

@@ -282,33 +282,31 @@ class _ChangedError(MolsliceError):
     """Error for finished rows that differ from the input."""
 
 
+@dataclass
 class _Preparation:
     """A store that is being written. A partial folder with finished rows of another store is an error."""
 
-    def __init__(
-        self,
-        final: Path,
-        folder: Path,
-        identity: Mapping[str, Any],
-        rows: InputRows,
-        how: Featurizing,
-        engine: Engine | None,
-        strict: bool,
-    ) -> None:
-        self.engine, self.strict = engine, strict
-        self.final, self.folder, self.identity, self.rows, self.how = final, folder, identity, rows, how
+    final: Path
+    folder: Path
+    identity: Mapping[str, Any]
+    rows: InputRows
+    how: Featurizing
+    engine: Engine | None
+    strict: bool
+
+    def __post_init__(self) -> None:
         self.digest, self.consistent, self.useless = "", True, False
         saved = self._find_saved()
         self.continued = self.finished = saved["writer"]["rows"] if saved else 0
         if saved is None:
-            shutil.rmtree(folder / CONTENT, ignore_errors=True)
-            (folder / CONTENT).mkdir()
+            shutil.rmtree(self.folder / CONTENT, ignore_errors=True)
+            (self.folder / CONTENT).mkdir()
         self.expected = saved["digest"] if saved else ""
-        self.tally = Tally(rows.targets, saved and saved["tally"])
+        self.tally = Tally(self.rows.targets, saved and saved["tally"])
         self.writer = StoreWriter(
-            folder / CONTENT,
-            target_names=rows.targets,
-            num_descriptors=how.num_descriptors,
+            self.folder / CONTENT,
+            target_names=self.rows.targets,
+            num_descriptors=self.how.num_descriptors,
             saved=saved and saved["writer"],
         )
 

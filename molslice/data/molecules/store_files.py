@@ -86,7 +86,14 @@ def read_header(folder: Path) -> dict[str, Any]:
         header = read_json_object(file, MAX_BYTES)
     except MolsliceError as error:
         raise MolsliceError(f"{folder} is not a store of molecules: {error}") from error
-    _check_version(file, header.get("schema_version"))
+    version = header.get("schema_version")
+    if type(version) is not int or version < 1:
+        raise MolsliceError(f"{file}: invalid schema_version: {version!r:.80}")
+    if version > SCHEMA_VERSION:
+        raise MolsliceError(
+            f"{file} was written by a newer molslice: it has schema version {version}, and this molslice "
+            f"reads versions up to {SCHEMA_VERSION}"
+        )
     missing = KINDS.keys() - header.keys()
     if missing:
         raise MolsliceError(f"{file} lacks {', '.join(sorted(missing))}")
@@ -117,16 +124,6 @@ def check_header_sum(folder: Path, header: Mapping[str, Any]) -> None:
     empty = content.replace(f'"{stated}"'.encode(), b'""', 1)
     if hashlib.sha256(empty).hexdigest() != stated:
         raise MolsliceError(f"{folder / HEADER} does not match its checksum")
-
-
-def _check_version(file: Path, version: object) -> None:
-    if type(version) is not int or version < 1:
-        raise MolsliceError(f"{file}: invalid schema_version: {version!r:.80}")
-    if version > SCHEMA_VERSION:
-        raise MolsliceError(
-            f"{file} was written by a newer molslice: it has schema version {version}, and this molslice "
-            f"reads versions up to {SCHEMA_VERSION}"
-        )
 
 
 def read_array(

@@ -10,19 +10,16 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.ops.path_codes import NO_BOND, bond_codes
 from molslice.types import MoleculeBatch
 
-NAMES = ("atoms", "bonds", "atom_offsets", "bond_offsets", "targets", "atom_targets", "descriptors")
-
 
 class StoredRows:
     """The arrays of a store as tensors of one device. The host sends row numbers only."""
 
     def __init__(self, store: MoleculeStore, device: torch.device) -> None:
         self.device = device
-        arrays = {name: getattr(store, name) for name in NAMES}
         self._tensors: dict[str, Tensor] = {
             name: torch.tensor(np.asarray(array), device=device)
-            for name, array in arrays.items()
-            if array is not None
+            for name, array in store.present.items()
+            if name != "groups"
         }
         bonds = np.diff(store.bond_offsets)
         most = np.zeros(int(store.num_atoms.max()) + 1, np.int64)
@@ -32,8 +29,7 @@ class StoredRows:
     @staticmethod
     def bytes_of(store: MoleculeStore) -> int:
         """Return the memory that the arrays of a store take."""
-        arrays = [getattr(store, name) for name in NAMES]
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for array in store.present.values())
 
     def gather(self, numbers: RowNumbers) -> MoleculeBatch:
         """Collate molecules with their adjacency. Padding is zero, and empty rows have no atoms."""
