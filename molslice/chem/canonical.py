@@ -15,7 +15,7 @@ import numpy as np
 from rdkit import Chem
 
 from molslice.chem.hydrogens import output_order
-from molslice.chem.smiles import HARD_MAX_ATOMS, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.chem.smiles import drop_atom_maps, parse_unguarded, quiet_rdkit
 
 MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
 Orders = list[list[int]]
@@ -34,14 +34,14 @@ class CanonicalMolecule(NamedTuple):
     smiles: str | None
 
 
-def canonical_molecule(smiles: object, max_atoms: int = HARD_MAX_ATOMS) -> CanonicalMolecule:
+def canonical_molecule(smiles: object) -> CanonicalMolecule:
     """Parse a SMILES and put its atoms into canonical order, without atom-map numbers and isotopes.
 
     Raises:
         ChemError: As in `parse_smiles`.
     """
     with quiet_rdkit():
-        return canonical_unguarded(parse_unguarded(smiles, max_atoms), smiles)
+        return canonical_unguarded(parse_unguarded(smiles), smiles)
 
 
 def canonical_order(smiles: str) -> np.ndarray:

@@ -173,7 +173,7 @@ def read_smiles(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
         from molslice.chem.descriptors import finite_descriptors
 
         values = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
-        for row in np.flatnonzero(molecules.atom_counts):
+        for row in np.flatnonzero(molecules.atom_counts).tolist():
             values[row] = finite_descriptors(smiles[row])
     return MoleculeStore.in_memory(molecules._replace(errors=reasons), descriptors=values)
 
