@@ -29,10 +29,9 @@ import torch
 from record import ROOT, make_parser, median_and_range, record, take_turns
 
 from molslice.attention import ATTENTIONS, build_attention
+from molslice.bench.attention import ALL, BenchPlan, read_entries, run_bench
+from molslice.bench.attention_result import BenchResult
 from molslice.bench.bubbles import draw_bubbles
-from molslice.bench.plan import ALL, BenchPlan, read_entries
-from molslice.bench.result import BenchResult
-from molslice.bench.run import run_bench
 from molslice.ops.masked import pair_softmax
 from molslice.types import AttentionSpec, PairBiasMode, TokenContext
 

@@ -39,8 +39,8 @@ from tables import (
 )
 
 from molslice.attention import ATTENTIONS
+from molslice.bench.attention_result import COMPARED
 from molslice.bench.published import LENGTHS, PUBLISHED, SETTING
-from molslice.bench.result import COMPARED
 from molslice.chem.scaffold import SCAFFOLD_GROUPS
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

@@ -9,7 +9,7 @@ from typing import Any
 
 from record import RESULTS, ROOT
 
-from molslice.bench.result import BenchResult
+from molslice.bench.attention_result import BenchResult
 
 COSTS = {"linear": "N", "log_linear": "N log N", "n_sqrt_n": "N sqrt N", "quadratic": "N^2"}
 

@@ -17,9 +17,9 @@ from record import ROOT
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molslice.bench.molecules import chunks_of, featurize
-from molslice.bench.training.plan import MODELS, TrainEntry
-from molslice.bench.training.worker import Training
+from molslice.bench.molecules import featurize
+from molslice.bench.training import MODELS, TrainEntry
+from molslice.bench.training_worker import Training
 from molslice.chem.smiles import quiet_rdkit
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.data.molecules.store import MoleculeStore
@@ -102,7 +102,7 @@ class Molslice(Side):
         path = folder / f"store-{self.molecules}"
         if not path.exists():
             start = time.process_time()
-            MoleculeStore.write(path, featurize(chunks_of(molecules.smiles)), source="molecules")
+            MoleculeStore.write(path, featurize(molecules.smiles), source="molecules")
             (folder / "prepare_seconds").write_text(str(time.process_time() - start))
         self.prepare_seconds = float((folder / "prepare_seconds").read_text())
         self.training = Training(entry.config, MoleculeStore.open(path, verify=False))

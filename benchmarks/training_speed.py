@@ -37,7 +37,7 @@ from featurizing import read_rows
 from record import ROOT, find_commit, make_parser, median_ratio, record, take_turns
 from training_sides import Chemprop, GraphormerPipeline, Molecules, Molslice, PygGin, Side
 
-from molslice.bench.training.plan import DEFAULT_ATTENTIONS, plan_entries
+from molslice.bench.training import DEFAULT_ATTENTIONS, plan_entries
 from molslice.chem.featurize import molecule_arrays
 from molslice.files.cache import file_checksum
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from molslice.bench.result import BenchResult, Cell
+from molslice.bench.attention_result import BenchResult, Cell
 from molslice.bench.rounds import GIGA
 from molslice.bench.scores import Scores
 from molslice.figures import (
@@ -53,7 +53,7 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     panels = _panels(result, scores)
     drawn = {cell.attention for _, cells in panels for cell in cells}
     entries = [entry for entry in result.entries if entry in drawn]
-    columns = _columns(len(panels))
+    columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     numbered = len(entries) > MAX_NAMED
     legend = [entry for entry in entries if numbered and not is_highlighted(entry)]
@@ -83,10 +83,6 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     for axes, (_, cells) in zip(figure.axes, panels, strict=True):
         _label_panel(axes, cells, entries, scores, numbered)
     return to_picture(figure, suffix)
-
-
-def _columns(panels: int) -> int:
-    return 2 if panels == 4 else min(MAX_COLUMNS, max(1, panels))
 
 
 def _panels(result: BenchResult, scores: Scores | None) -> list[tuple[str, list[Cell]]]:

@@ -1,9 +1,10 @@
-"""The operations of the model of a configuration, counted without data and without memory for its weights."""
+"""The operations of models, counted without data and without memory for their weights."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -15,27 +16,62 @@ from molslice.model.sequences.decision import TOKENS_PER_STEP
 from molslice.model.skeleton import without_memory
 from molslice.types import DataSpec, EpisodeBatch, MolsliceError, SequenceBatch
 
-__all__ = ["Operations", "count_operations"]
+__all__ = ["Operations", "count_matrix_products", "count_operations"]
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+def count_matrix_products(
+    model: nn.Module,
+    make_batch: Callable[[], SequenceBatch | EpisodeBatch],
+    backward: Callable[[Any], object] | None = None,
+    device: torch.device | str = "cpu",
+) -> int:
+    """Count the operations of the matrix products of a pass, two for each multiply-add.
+
+    Args:
+        model: The model.
+        make_batch: Makes the batch, of which only the shapes count.
+        backward: Runs the backward pass from the output; None counts the forward pass alone.
+        device: The device of the batch.
+
+    Raises:
+        RuntimeError: The pass depends on values; NotImplementedError is one.
+    """
+    named = [*model.named_parameters(), *model.named_buffers()]
+    # Fake tensors have shapes and no values, so counting needs no memory at any length. The plain form of
+    # attention has the products of the fused kernels, for which the counter has no formula.
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.set_grad_enabled(backward is not None),
+        sdpa_kernel(SDPBackend.MATH),
+    ):
+        state = {
+            name: torch.empty(
+                value.shape, dtype=value.dtype, device=device, requires_grad=value.requires_grad
+            )
+            for name, value in named
+        }
+        batch = make_batch()
+        with FlopCounterMode(display=False) as counter:
+            output = functional_call(model, state, (batch,))
+            if backward is not None:
+                backward(output)
+    return counter.get_total_flops()
+
+
+class Operations(NamedTuple):
     """The size of a model and the cost of a row.
 
     Attributes:
         tokens: Tokens of the longest row, of both sequences for pairs.
         parameters: Trainable parameters.
         flops: Floating-point operations of the matrix products of a forward pass of that row.
+        multiply_adds: Multiply-adds, of two operations each; many papers state them as FLOPs.
     """
 
     tokens: int
     parameters: int
     flops: int
-
-    @property
-    def multiply_adds(self) -> int:
-        """Multiply-adds, of two operations each; many papers state them as FLOPs."""
-        return self.flops // 2
+    multiply_adds: int
 
 
 def count_operations(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> Operations:
@@ -57,20 +93,14 @@ def count_operations(spec: ModelSpec, attention: AttentionChoice, data: DataSpec
         raise MolsliceError("operations of molecule models depend on the molecules; see molslice bench train")
     with without_memory():
         model = build_model(spec, attention, data).eval()
-    counter, named = FlopCounterMode(display=False), [*model.named_parameters(), *model.named_buffers()]
-    # Fake tensors have shapes and no values. The plain form of attention has the products of the fused
-    # kernels, for which the counter has no formula.
-    with FakeTensorMode(), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        state = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in named}
-        try:
-            with counter:
-                functional_call(model, state, (_longest_row(data),))
-        except (RuntimeError, NotImplementedError) as error:
-            raise MolsliceError(
-                f"the operations of {attention.name} depend on values, so they cannot be counted"
-            ) from error
+    try:
+        flops = count_matrix_products(model, lambda: _longest_row(data))
+    except RuntimeError as error:
+        raise MolsliceError(
+            f"the operations of {attention.name} depend on values, so they cannot be counted"
+        ) from error
     tokens = (data.max_tokens or 0) * (2 if data.paired else 1)
-    return Operations(tokens, parameters_by_part(model)["total"], counter.get_total_flops())
+    return Operations(tokens, parameters_by_part(model)["total"], flops, flops // 2)
 
 
 def _longest_row(data: DataSpec) -> SequenceBatch | EpisodeBatch:

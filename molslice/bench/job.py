@@ -1,16 +1,25 @@
-"""One measurement as it is sent to a worker, and the answer: lines of JSON in both directions."""
+"""One measurement in its own process: the job, the two ends of the process, and its outcome.
+
+A job and its answers are lines of JSON. A crash of the process is an outcome, not an error.
+"""
 
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
 
-from molslice.files.processes import end_with_input
+from molslice.files.process_memory import resident_bytes
+from molslice.files.processes import child_program, end_with_input
 
-__all__ = ["Job", "Numbers", "TrainJob", "answer_request", "is_out_of_memory", "outcome_of"]
+__all__ = ["Job", "Numbers", "Settings", "answer_request", "is_out_of_memory", "outcome_of", "run_job"]
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -20,28 +29,44 @@ OUT_OF_MEMORY = (
     "bad alloc",
     "alloc_failed",
 )
+POLL_SECONDS = 0.05
+# The worker limits itself, but rounding and memory that its allocator caches may exceed the budget.
+TOLERANCE = 1.05
 
 Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Settings:
+    """The settings that a plan gives to each of its jobs.
+
+    Attributes:
+        device: `cpu`, `cuda`, or `cuda:0` and so on.
+        threads: Number of CPU threads; None for the number that torch chooses.
+        steps: Number of steps to time; None for as many as run in `seconds`.
+        seconds: Time for all steps, in seconds, if `steps` is None.
+        timeout: Seconds after which a job has failed; None for no limit.
+    """
+
+    device: str = "cpu"
+    threads: int | None = None
+    steps: int | None = None
+    seconds: float = 1.0
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Settings):
     """What a worker measures. A subclass adds fields of JSON values.
 
     Attributes:
         program: The module of the worker.
-        device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: Number of CPU threads.
         budget_bytes: Memory that the job may use, in bytes; None for no limit.
-        timeout: Seconds after which the job has failed; None for no limit.
     """
 
     program: ClassVar[str]
 
-    device: str = "cpu"
-    threads: int = 1
     budget_bytes: int | None = None
-    timeout: float | None = None
 
     def to_json(self) -> str:
         """Return the job as one line of JSON, the input of the worker."""
@@ -53,34 +78,13 @@ class Job:
         return cls(**json.loads(text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJob(Job):
-    """A configuration in one round.
-
-    Attributes:
-        config: The configuration, as `config_to_mapping` returns it.
-        store: Folder of the molecules.
-        steps: Number of steps to time; None for as many as run in `seconds`.
-        seconds: Time for all steps, in seconds, if `steps` is None.
-        counts_flops: Whether operations are counted.
-    """
-
-    program: ClassVar[str] = "molslice.bench.training.worker"
-
-    config: dict[str, Any]
-    store: str
-    steps: int | None
-    seconds: float
-    counts_flops: bool
-
-
 def answer_request(answer: Callable[[str, Callable[[Numbers], None]], None]) -> None:
-    """Read one line of standard input, and write answers to standard output.
+    """Read the job of this worker, and write its answers to standard output.
 
     What libraries write to standard output goes to standard error.
 
     Args:
-        answer: Gets the line, and a function that writes an answer.
+        answer: Gets the line of the job, and a function that writes an answer.
     """
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -95,11 +99,7 @@ def answer_request(answer: Callable[[str, Callable[[Numbers], None]], None]) -> 
 
 
 def outcome_of(measure: Callable[[], Numbers]) -> Numbers:
-    """Run a measurement.
-
-    Returns:
-        The `outcome` "ok" with the numbers, or "OOM" or "failed" with the `reason`.
-    """
+    """Return the `outcome` "ok" with the numbers, or "OOM" or "failed" with the `reason`."""
     try:
         return {"outcome": "ok", **measure()}
     except (MemoryError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
@@ -112,3 +112,61 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an allocator of Python, C++, torch, or CUDA has raised the error."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+
+
+def run_job(job: Job) -> Numbers:
+    """Measure a job in a new process; see `outcome_of`."""
+    # The new process may not find the folder that the package was imported from.
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    threads = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    environment = {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with tempfile.TemporaryFile() as errors:
+        with child_program(job.program, job.to_json(), errors, environment) as process:
+            assert process.stdout is not None
+            answers, ended = _watch(job, process, process.stdout)
+        if ended is not None:
+            return ended
+        if process.returncode == 0 and answers and "outcome" in answers[-1]:
+            return answers[-1]
+        return _outcome_of_exit(process.returncode, errors)
+
+
+def _watch(
+    job: Job, process: subprocess.Popen[bytes], stream: IO[bytes]
+) -> tuple[list[Numbers], Numbers | None]:
+    """Return the answers of the process, and the outcome if it had to be ended."""
+    os.set_blocking(stream.fileno(), False)
+    output, base, start = b"", None, time.monotonic()
+    limit = TOLERANCE * job.budget_bytes if job.budget_bytes is not None and job.device == "cpu" else None
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        output += stream.read() or b""
+        if job.timeout is not None and time.monotonic() - start > job.timeout:
+            return [], {"outcome": "failed", "reason": f"took longer than {job.timeout:g} s"}
+        if limit is None:
+            continue
+        first, newline, _ = output.partition(b"\n")
+        if base is None and newline:
+            base = json.loads(first).get("base_bytes")
+        resident = resident_bytes(process.pid)
+        if base is not None and resident is not None and resident - base > limit:
+            return [], {"outcome": "OOM", "reason": "the resident set exceeded the budget"}
+    output += stream.read() or b""
+    return [json.loads(line) for line in output.splitlines() if line.endswith(b"}")], None
+
+
+def _outcome_of_exit(code: int, errors: IO[bytes]) -> Numbers:
+    """Return the outcome of a process that ended without an answer: the signal and its last message."""
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    last = lines[-1].strip()[:300] if lines else "no message"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        reason = f"the process was ended by {name}: {last}"
+    else:
+        reason = f"the process ended with code {code}: {last}"
+    out_of_memory = "bad_alloc" in last or "MemoryError" in last
+    return {"outcome": "OOM" if out_of_memory else "failed", "reason": reason}

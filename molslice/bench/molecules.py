@@ -1,7 +1,8 @@
 """Molecules to measure with: a store, a file of SMILES, or the data of a configuration."""
 
+import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,9 @@ __all__ = [
     "EMBEDDED",
     "Molecules",
     "StoredMolecules",
-    "chunks_of",
     "describe_store",
     "featurize",
     "open_store",
-    "padding_share",
 ]
 
 MAX_ROWS = 100_000  # of a file
@@ -111,8 +110,8 @@ class StoredMolecules(MoleculeDataset):
 
 
 @contextmanager
-def open_store(source: Molecules, workers: int = 0) -> Iterator[Path]:
-    """Yield the folder of a store with the molecules. A temporary store is removed at the end.
+def open_store(source: Molecules, workers: int = 0) -> Iterator[MoleculeStore]:
+    """Yield a store in a folder with the molecules. A temporary store is removed at the end.
 
     Args:
         source: Where the molecules come from.
@@ -122,18 +121,16 @@ def open_store(source: Molecules, workers: int = 0) -> Iterator[Path]:
         MolsliceError: The source cannot be read, or is not one of molecules.
     """
     with tempfile.TemporaryDirectory(prefix="molslice-bench-") as folder:
-        temporary = Path(folder) / "store"
-        if source.store is not None:
-            yield MoleculeStore.open(source.store, verify=False).path or source.store
-        elif source.files:
+        temporary, path = Path(folder) / "store", source.store
+        if source.files:
             name, smiles = source.smiles()
-            MoleculeStore.write(temporary, featurize(chunks_of(smiles), workers), source=name)
-            yield temporary
-        else:
+            MoleculeStore.write(temporary, featurize(smiles, workers), source=name)
+        elif path is None:
             store = _dataset(source.data).store
-            if store.path is None:
+            path = store.path
+            if path is None:
                 _write(store, temporary)
-            yield store.path or temporary
+        yield MoleculeStore.open(path or temporary, verify=False)
 
 
 def describe_store(store: MoleculeStore) -> dict[str, Any]:
@@ -146,32 +143,21 @@ def describe_store(store: MoleculeStore) -> dict[str, Any]:
     }
 
 
-def chunks_of(smiles: Sequence[str]) -> list[Sequence[str]]:
-    """Cut SMILES into the chunks that are converted at once."""
-    return [smiles[start : start + CHUNK_ROWS] for start in range(0, len(smiles), CHUNK_ROWS)]
-
-
-def featurize(chunks: Iterable[Sequence[str]], workers: int = 0) -> Iterator[MoleculeStore]:
-    """Convert chunks of SMILES to stores in memory, as `molslice prepare` does.
+def featurize(smiles: Sequence[str], workers: int = 0, *, endless: bool = False) -> Iterator[MoleculeStore]:
+    """Convert SMILES to stores in memory in chunks, as `molslice prepare` does.
 
     Args:
-        chunks: The SMILES.
+        smiles: The SMILES.
         workers: Number of processes; 0 converts in this process.
+        endless: Whether to start again after the last one.
     """
-    arguments = ((chunk, np.zeros((len(chunk), 0), np.float32), Featurizing()) for chunk in chunks)
+    chunks = (smiles[start : start + CHUNK_ROWS] for start in range(0, len(smiles), CHUNK_ROWS))
+    arguments = (
+        (chunk, np.zeros((len(chunk), 0), np.float32), Featurizing())
+        for chunk in (itertools.cycle(chunks) if endless else chunks)
+    )
     with WorkerPool(workers, "convert molecules") as pool:
         yield from pool.map(featurize_chunk, arguments)
-
-
-def padding_share(num_tokens: np.ndarray, batches: Sequence[np.ndarray]) -> float:
-    """Return the share of padding in the tokens of batches.
-
-    Args:
-        num_tokens: Tokens of every row, int [rows].
-        batches: Row numbers of each batch.
-    """
-    padded = sum(int(num_tokens[rows].max()) * len(rows) for rows in batches)
-    return 1.0 - sum(int(num_tokens[rows].sum()) for rows in batches) / padded
 
 
 def _dataset(data: DataConfig) -> MoleculeDataset:

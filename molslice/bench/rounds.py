@@ -1,6 +1,6 @@
 """The measuring core: run jobs in interleaved rounds, keep each measurement in a folder, summarize by entry.
 
-A kind of measurement consists of a `Result`, of a `Job` with its worker, and of the `Task`s of a plan.
+A kind of measurement consists of a `Job` with its worker, of the `Task`s of a plan, and of a `Result`.
 """
 
 import statistics
@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from molslice.bench.job import Job
-from molslice.bench.process import run_job
+import torch
+
+from molslice.bench.job import Job, Settings, run_job
+from molslice.bench.machine import check_device
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
@@ -27,10 +29,12 @@ __all__ = [
     "Column",
     "Key",
     "Measurement",
+    "Plan",
     "Result",
     "Row",
     "Spread",
     "Task",
+    "cell_text",
     "count_text",
     "number_text",
     "row_table",
@@ -42,9 +46,33 @@ __all__ = [
 GIGA = 1e9
 LARGEST = 2**63  # of a number in a result file
 UNKNOWN = "-"
+RATE = "molecules_per_second"
 OUTCOMES = {"OOM": "OOM", "failed": "failed", "missing": "..."}  # their texts in tables
 
 Key = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Settings):
+    """What to measure. A subclass adds the entries.
+
+    Attributes:
+        rounds: Measurements of each entry.
+
+    Raises:
+        MolsliceError: The device is unknown or not available.
+    """
+
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        if self.threads is None:
+            object.__setattr__(self, "threads", torch.get_num_threads())
+
+    def subset(self, *names: str) -> dict[str, Any]:
+        """Return some of the settings by name."""
+        return {name: getattr(self, name) for name in names}
 
 
 class Task(NamedTuple):
@@ -167,6 +195,10 @@ class Result(ABC):
     measurements: list[Measurement] = field(default_factory=list)
 
     @abstractmethod
+    def to_markdown(self) -> str:
+        """Return the tables, the conditions of the measurement, and the reasons for missing numbers."""
+
+    @abstractmethod
     def keys(self) -> list[Key]:
         """Return the keys of the rows."""
 
@@ -254,9 +286,9 @@ def run_rounds(
     tasks: Iterable[Task],
     folder: Path | str | None,
     *,
-    to_files: Callable[[], Mapping[str, str | bytes]],
     tell: Callable[[str], None],
     quiet: bool,
+    to_files: Callable[[], Mapping[str, str | bytes]] = dict,
     is_kept: Callable[[Measurement], bool] = lambda one: one.outcome == "ok",
 ) -> None:
     """Measure all tasks, each in a new process, and add the measurements to the result.
@@ -268,10 +300,11 @@ def run_rounds(
     Args:
         result: The result, without measurements.
         tasks: The measurements in order.
-        folder: Folder of the result file, which is written after every measurement. None writes no files.
-        to_files: Returns the content of the other files by name, which are written at the end.
+        folder: Folder of the result file, which is written after every measurement, and of `table.md`. None
+            writes no files.
         tell: Receives a line for each measurement without numbers.
         quiet: Whether to hide the progress bar.
+        to_files: Returns the content of further files by name, which are written at the end.
         is_kept: Whether a measurement of an earlier call is kept; by default those with numbers.
 
     Raises:
@@ -290,7 +323,7 @@ def run_rounds(
             result.interrupted = True
         if file is not None:
             write_atomically(file, to_json(result.to_mapping()))
-            for name, content in to_files().items():
+            for name, content in {"table.md": result.to_markdown(), **to_files()}.items():
                 write_atomically(file.parent / name, content)
 
 
@@ -319,20 +352,17 @@ def _read_measurements(file: Path, result: Result) -> list[Measurement]:
     if not file.is_file():
         return []
     kept = read_json_object(file)
-    current = {"conditions": result.conditions, "machine": result.machine}
     lines = kept.get("measurements")
-    if (
-        not isinstance(lines, list)
-        or not all(isinstance(one, dict) for one in lines)
-        or not all(isinstance(kept.get(name), dict) for name in current)
-    ):
+    if not isinstance(lines, list) or not all(isinstance(one, dict) for one in lines):
         raise MolsliceError(f"{file} is not a result of `molslice bench`")
-    for what, now in current.items():
-        for name in now.keys() | kept[what].keys():
-            if kept[what].get(name) != now.get(name):
+    for what, now in (("conditions", result.conditions), ("machine", result.machine)):
+        if not isinstance(before := kept.get(what), dict):
+            raise MolsliceError(f"{file} is not a result of `molslice bench`")
+        for name in now.keys() | before.keys():
+            if before.get(name) != now.get(name):
                 raise MolsliceError(
-                    f"{file} was measured with {name} {kept[what].get(name)!r}, now it is "
-                    f"{now.get(name)!r}; choose another folder"
+                    f"{file} was measured with {name} {before.get(name)!r}, now it is {now.get(name)!r}; "
+                    "choose another folder"
                 )
     return [result.read_measurement(one, str(file)) for one in lines]
 
@@ -352,31 +382,35 @@ class Column(NamedTuple):
 
 
 def row_table(
-    key_titles: Sequence[str], columns: Sequence[Column], rows: Sequence[Row], *, rate: str, hides_empty: bool
+    keys: Iterable[str], columns: Sequence[Column], rows: Sequence[Row], *, hides_empty: bool
 ) -> str:
-    """Return rows as a Markdown table.
+    """Return rows as a Markdown table. A row without numbers has its outcome in the column `RATE`.
 
     Args:
-        key_titles: Titles of the values of a key.
+        keys: Names of the values of a key.
         columns: The other columns.
         rows: The rows.
-        rate: Name of the number in whose place a row without numbers has its outcome.
         hides_empty: Whether columns without any number are left out.
     """
 
     def text(row: Row, column: Column) -> str:
-        value = row.numbers[column.name]
-        if column.name == rate and row.outcome != "ok":
+        if column.name == RATE and row.outcome != "ok":
             return OUTCOMES[row.outcome]
-        value = value.median if isinstance(value, Spread) else value
-        return UNKNOWN if value is None else column.to_text(value)
+        return cell_text(row, column.name, column.to_text)
 
     is_empty = {column: all(text(row, column) == UNKNOWN for row in rows) for column in columns}
     shown = [column for column in columns if not (hides_empty and is_empty[column])]
-    header = [*key_titles, *(column.title for column in shown)]
+    header = [*keys, *(column.title for column in shown)]
     return markdown_table(
         header, [[*map(str, row.key), *(text(row, column) for column in shown)] for row in rows]
     )
+
+
+def cell_text(row: Row, name: str, to_text: Callable[[float], str]) -> str:
+    """Return a number of a row as text, or the median of its rounds; `-` without one."""
+    value = row.numbers[name]
+    value = value.median if isinstance(value, Spread) else value
+    return UNKNOWN if value is None else to_text(value)
 
 
 def number_text(divisor: float = 1.0) -> Callable[[float], str]:

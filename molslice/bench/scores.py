@@ -52,7 +52,9 @@ def read_scores(path: Path | str) -> Scores:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MolsliceError(f"cannot read scores {source}: {error}") from error
-    label, pairs = _read_json(text, source) if source.endswith(".json") else _read_csv(text, source)
+    label, pairs = "score", (_read_json if source.endswith(".json") else _read_csv)(text, source)
+    if pairs and not source.endswith(".json") and _number(pairs[0][1]) is None:
+        (_, label), *pairs = pairs
     values: dict[str, float] = {}
     for name, score in pairs:
         if name in values:
@@ -63,28 +65,25 @@ def read_scores(path: Path | str) -> Scores:
         values[name] = number
     if not values:
         raise MolsliceError(f"{source} has no scores")
-    return Scores(label, values, source)
+    return Scores(str(label), values, source)
 
 
-def _read_json(text: str, source: str) -> tuple[str, list[tuple[str, object]]]:
+def _read_json(text: str, source: str) -> list[tuple[str, object]]:
     try:
         mapping = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MolsliceError(f"{source} is not JSON: {error}") from error
     if not isinstance(mapping, dict):
         raise MolsliceError(f"{source} is not a JSON object of scores by name")
-    return "score", list(mapping.items())
+    return list(mapping.items())
 
 
-def _read_csv(text: str, source: str) -> tuple[str, list[tuple[str, object]]]:
+def _read_csv(text: str, source: str) -> list[tuple[str, object]]:
     rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
     for row in rows:
         if len(row) != 2:
             raise MolsliceError(f"{source}: the line {','.join(row)!r} does not have two columns")
-    pairs: list[tuple[str, object]] = [(name.strip(), score.strip()) for name, score in rows]
-    if pairs and _number(pairs[0][1]) is None:
-        return str(pairs[0][1]), pairs[1:]
-    return "score", pairs
+    return [(name.strip(), score.strip()) for name, score in rows]
 
 
 def _number(value: object) -> float | None:

@@ -1,8 +1,7 @@
 """Small jobs and plans for the tests."""
 
-from molslice.bench.plan import BenchPlan, read_entries
+from molslice.bench.attention import AttentionJob, BenchPlan, read_entries
 from molslice.bench.rounds import Measurement
-from molslice.bench.worker import AttentionJob
 
 TINY = {"lengths": (8, 16), "dims": (8,), "batch_sizes": (2,), "num_layers": 1, "num_heads": 2, "threads": 1}
 

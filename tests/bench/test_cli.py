@@ -14,7 +14,7 @@ from molslice.cli import build_parser, main
 from molslice.cli.arguments import split_overrides
 from molslice.cli.bench import ACTIONS
 from tests.bench.jobs import answer
-from tests.bench.training.jobs import store
+from tests.bench.training_jobs import store
 from tests.programs import ROOT
 
 SMALL = ["--dim", "8", "--num-layers", "1", "--num-heads", "2", "--batch-size", "2", "--threads", "1"]

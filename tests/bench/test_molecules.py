@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from molslice.bench.molecules import Molecules, StoredMolecules, featurize, open_store, padding_share
+from molslice.bench.molecules import Molecules, StoredMolecules, featurize, open_store
 from molslice.config.settings import DataConfig
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MolsliceError
-from tests.bench.training.jobs import store
+from tests.bench.training_jobs import store
 
 LABELED = np.array([[1.0, np.nan], [2.0, np.nan], [np.nan, np.nan]], np.float32)
 
@@ -37,7 +37,7 @@ def test_a_store_without_molecules_is_refused(tmp_path):
 def test_a_store_is_used_in_place(tmp_path):
     path = store(tmp_path / "store", [2]).path
     with open_store(Molecules(store=path)) as found:
-        assert found == path
+        assert found.path == path
     assert path.is_dir()
     (tmp_path / "empty").mkdir()
     with (
@@ -52,18 +52,18 @@ def test_files_become_a_temporary_store(tmp_path, workers):
     for name, smiles in (("a.smi", "CCO\nfrog\n"), ("b.smi", "c1ccccc1\n")):
         (tmp_path / name).write_text(smiles)
     with open_store(Molecules(files=[tmp_path / "a.smi", tmp_path / "b.smi"]), workers) as found:
-        assert MoleculeStore.open(found).num_atoms.tolist() == [3, 0, 6]
-    assert not found.exists()
+        assert found.num_atoms.tolist() == [3, 0, 6]
+    assert not found.path.exists()
 
 
 def test_data_without_a_folder_become_a_temporary_store(tmp_path, monkeypatch):
     made = MoleculeStore.in_memory(
-        ["bad", *[molecule for part in [featurize([["CC"]])] for molecule in _all(part)]]
+        ["bad", *[molecule for part in [featurize(["CC"])] for molecule in _all(part)]]
     )
     monkeypatch.setattr("molslice.bench.molecules._dataset", lambda data: SimpleNamespace(store=made))
     with open_store(Molecules()) as found:
-        assert MoleculeStore.open(found).num_atoms.tolist() == [0, 2]
-        assert MoleculeStore.open(found).errors == {0: "bad"}
+        assert found.num_atoms.tolist() == [0, 2]
+        assert found.errors == {0: "bad"}
 
 
 def _all(parts):
@@ -81,8 +81,3 @@ def test_other_data_are_refused(tmp_path, monkeypatch):
     listops = DataConfig("listops", {"train_rows": 2, "valid_rows": 2, "test_rows": 2, "cache_dir": tmp_path})
     with pytest.raises(MolsliceError), open_store(Molecules(data=listops)):
         pass
-
-
-def test_padding():
-    tokens = np.array([3, 3, 5, 7])
-    assert padding_share(tokens, [np.array([0, 2]), np.array([3])]) == pytest.approx(1 - 15 / 17)

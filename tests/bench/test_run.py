@@ -6,8 +6,8 @@ import os
 import pytest
 
 from molslice.bench import rounds
-from molslice.bench.result import BenchResult
-from molslice.bench.run import run_bench
+from molslice.bench.attention import run_bench
+from molslice.bench.attention_result import BenchResult
 from molslice.bench.scores import Scores
 from molslice.files.lock import lock_folder
 from molslice.types import MolsliceError

@@ -1,11 +1,13 @@
 """Arguments and output that the actions of `bench` share."""
 
 import argparse
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import file_path, positive, positive_number
 from molslice.cli.console import say, tell, write, write_json
+
+if TYPE_CHECKING:
+    from molslice.bench.rounds import Result
 
 __all__ = ["add_molecules", "add_rounds", "report"]
 
@@ -47,13 +49,12 @@ def add_rounds(parser: argparse.ArgumentParser, seconds: float, *, steps: bool) 
     )
 
 
-def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], str]) -> int:  # noqa: ANN401
+def report(args: argparse.Namespace, result: "Result") -> int:
     """Write a result to standard output and messages to standard error.
 
     Args:
         args: The arguments, with `json`, `quiet` and `out`.
-        result: The result, a `molslice.bench.rounds.Result`.
-        to_markdown: Formats the result.
+        result: The result.
 
     Returns:
         The exit code: 1 if an entry failed for another reason than memory, 130 after Ctrl-C.
@@ -61,7 +62,7 @@ def report(args: argparse.Namespace, result: Any, to_markdown: Callable[[Any], s
     if args.json:
         write_json(result.to_mapping())
     else:
-        write(to_markdown(result))
+        write(result.to_markdown())
     if args.out is not None:
         tell(f"table: {args.out / 'table.md'}, all numbers: {args.out / result.FILE}")
     if result.interrupted:

@@ -20,6 +20,9 @@ EXAMPLE = """\
   molslice bench attention --config configs/lra/text.yaml --attention softmax,slice_sort --batch-size 1
   molslice bench attention --setting sliceformer_text --attention all --batch-size 2 --out runs/text"""
 TAKES_OVERRIDES = False
+# the fields of the plan that override a setting, and the others
+SIZES = ("lengths", "dims", "batch_sizes", "batch_tokens", "num_layers", "num_heads", "ffn_dim")
+SETTINGS = ("dtype", "device", "threads", "rounds", "steps", "seconds", "budget_gb", "timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +70,14 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lengths", type=numbers, metavar="N,...", help="numbers of tokens (default: 512,1024,2048)"
     )
-    parser.add_argument("--dim", type=numbers, metavar="D,...", help="widths (default: 256)")
+    parser.add_argument("--dim", dest="dims", type=numbers, metavar="D,...", help="widths (default: 256)")
     batch = parser.add_mutually_exclusive_group()
     batch.add_argument(
-        "--batch-size", type=numbers, metavar="B,...", help="sequences of a batch (default: 4)"
+        "--batch-size",
+        dest="batch_sizes",
+        type=numbers,
+        metavar="B,...",
+        help="sequences of a batch (default: 4)",
     )
     batch.add_argument(
         "--batch-tokens", type=positive, metavar="N", help="tokens of a batch; at least one sequence"
@@ -89,37 +96,27 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
-    from molslice.bench.plan import DEFAULT_ENTRIES, BenchPlan, read_entries
-    from molslice.bench.run import run_bench
+    from molslice.bench.attention import DEFAULT_ENTRIES, BenchPlan, read_entries, run_bench
     from molslice.bench.scores import read_scores
-    from molslice.bench.tables import to_markdown
 
     scores = None if args.score is None else read_scores(args.score)
     plan = BenchPlan(read_entries(args.attention or DEFAULT_ENTRIES), **_settings(args))
-    result = run_bench(plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet)
-    return report(args, result, to_markdown)
+    result = run_bench(
+        plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet
+    )
+    return report(args, result)
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of the plan: the setting, overridden by the given options."""
-    from molslice.bench.plan import choose_setting, sizes_of_config
+    from molslice.bench.attention import choose_setting, sizes_of_config
     from molslice.training.start import load_run_config
 
     sizes = {} if args.setting is None else dict(choose_setting(args.setting))
     if args.config is not None:
         sizes = sizes_of_config(load_run_config(args.config))
-    given = {
-        "lengths": args.lengths,
-        "dims": args.dim,
-        "batch_sizes": args.batch_size,
-        "batch_tokens": args.batch_tokens,
-        "num_layers": args.num_layers,
-        "num_heads": args.num_heads,
-        "ffn_dim": args.ffn_dim,
-    }
-    sizes.update({name: value for name, value in given.items() if value is not None})
+    causal = args.causal or sizes.get("causal", False)
     if args.batch_tokens is not None:
         sizes.pop("batch_sizes", None)
-    same = ("dtype", "device", "threads", "rounds", "steps", "seconds", "budget_gb", "timeout")
-    causal = args.causal or sizes.pop("causal", False)
-    return {**sizes, "causal": causal, **{name: getattr(args, name) for name in same}}
+    overrides = {name: getattr(args, name) for name in SIZES if getattr(args, name) is not None}
+    return {**sizes, **overrides, "causal": causal, **{name: getattr(args, name) for name in SETTINGS}}

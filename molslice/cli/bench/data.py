@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if a stage failed, 130 after Ctrl-C."""
-    from molslice.bench.data.result import to_markdown
-    from molslice.bench.data.run import BATCHES, run_data_bench
+    from molslice.bench.data import BATCHES, run_data_bench
     from molslice.bench.molecules import Molecules
     from molslice.files.processes import count_cores
 
@@ -70,4 +69,4 @@ def run(args: argparse.Namespace) -> int:
         tell=tell,
         quiet=args.quiet,
     )
-    return report(args, result, to_markdown)
+    return report(args, result)

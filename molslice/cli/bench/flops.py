@@ -29,13 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.training.start import load_run_config
 
     config = load_run_config(args.config, args.overrides)
-    counted = count_operations(config.model, config.attention, describe_data(config))
-    numbers = {
-        "tokens": counted.tokens,
-        "parameters": counted.parameters,
-        "flops": counted.flops,
-        "multiply_adds": counted.multiply_adds,
-    }
+    numbers = count_operations(config.model, config.attention, describe_data(config))._asdict()
     if args.json:
         names = {"model": config.model.name, "attention": attention_label(config)}
         write_json({"config": args.config, **names, **numbers})

@@ -13,15 +13,10 @@ of its peak. A second call with the same --out continues where the first one sto
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import add_run_options, file_path, positive
 from molslice.cli.bench.arguments import add_molecules, add_rounds, report
 from molslice.cli.console import tell
-
-if TYPE_CHECKING:
-    from molslice.bench.molecules import Molecules
-    from molslice.bench.training.plan import TrainEntry
 
 SUMMARY = "speed and memory of training models of molecules"
 EXAMPLE = """\
@@ -64,9 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; return 1 if an entry failed for another reason than memory, 130 after Ctrl-C."""
-    from molslice.bench.training.plan import TrainPlan, plan_entries
-    from molslice.bench.training.result import to_markdown
-    from molslice.bench.training.run import run_training_bench
+    from molslice.bench.molecules import Molecules
+    from molslice.bench.training import TrainPlan, plan_entries, run_training_bench
     from molslice.files.cache import file_checksum
 
     entries = plan_entries(
@@ -80,15 +74,18 @@ def run(args: argparse.Namespace) -> int:
     settings = dict(args.overrides)
     if args.config is not None:
         settings |= {"config": str(args.config), "config_sha256": file_checksum(args.config)}
-    plan = TrainPlan(entries, args.device, args.threads, args.rounds, args.steps, args.seconds, settings)
-    result = run_training_bench(plan, _source(args, entries), args.out, tell=tell, quiet=args.quiet)
-    return report(args, result, to_markdown)
-
-
-def _source(args: argparse.Namespace, entries: "list[TrainEntry]") -> "Molecules":
-    from molslice.bench.molecules import Molecules
-
-    return Molecules(args.store, args.input or (), entries[0].config.data)
+    plan = TrainPlan(
+        entries,
+        settings,
+        device=args.device,
+        threads=args.threads,
+        rounds=args.rounds,
+        steps=args.steps,
+        seconds=args.seconds,
+    )
+    source = Molecules(args.store, args.input or (), entries[0].config.data)
+    result = run_training_bench(plan, source, args.out, tell=tell, quiet=args.quiet)
+    return report(args, result)
 
 
 def _names(text: str) -> list[str]:

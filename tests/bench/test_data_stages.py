@@ -2,8 +2,8 @@
 
 import pytest
 
-from molslice.bench.data.worker import DataJob, measure
-from tests.bench.training.jobs import store
+from molslice.bench.data import DataJob, measure
+from tests.bench.training_jobs import store
 
 
 def job(**changes):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from molslice.bench.training.worker import TrainJob
+from molslice.bench.training import TrainJob
 from molslice.config import config_from_mapping, config_to_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MoleculeArrays

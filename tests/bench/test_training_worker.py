@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from molslice.bench.training import worker
-from molslice.bench.training.worker import Training, measure
-from tests.bench.training.jobs import config, job, store
+from molslice.bench import training_worker as worker
+from molslice.bench.training_worker import Training, measure
+from tests.bench.training_jobs import config, job, store
 
 
 def test_a_job_counts_steps_molecules_padding_and_time(tmp_path):

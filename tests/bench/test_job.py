@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from molslice.bench.process import run_job
+from molslice.bench.job import run_job
 from tests.bench.jobs import job
 
 HOG = """import json, sys, time

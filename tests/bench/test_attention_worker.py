@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
-from molslice.bench import worker
+from molslice.bench import attention_worker as worker
+from molslice.bench.attention import AttentionJob
+from molslice.bench.attention_worker import Model, count_flops, measure
 from molslice.bench.job import is_out_of_memory
-from molslice.bench.worker import AttentionJob, Model, count_flops, measure
 from molslice.files import process_memory
 from molslice.files.process_memory import (
     available_bytes,

@@ -6,13 +6,19 @@ import pytest
 import yaml
 
 from molslice.bench import rounds as module
+from molslice.bench import training as planning
 from molslice.bench.molecules import Molecules
-from molslice.bench.training import plan as planning
-from molslice.bench.training.plan import MODELS, TrainEntry, TrainPlan, plan_entries
-from molslice.bench.training.result import TrainResult, to_markdown
-from molslice.bench.training.run import find_peak, run_training_bench
+from molslice.bench.training import (
+    MODELS,
+    TrainEntry,
+    TrainPlan,
+    TrainResult,
+    find_peak,
+    plan_entries,
+    run_training_bench,
+)
 from molslice.types import MolsliceError
-from tests.bench.training.jobs import answer, config, store
+from tests.bench.training_jobs import answer, config, store
 from tests.programs import ROOT
 
 KEY = ("slim", "softmax", "32")
@@ -116,8 +122,8 @@ def test_a_second_call_continues(worker, source, tmp_path):
     worker.answers["flow"] = KeyboardInterrupt()
     result = run_training_bench(plan(), source, tmp_path / "out")
     assert result.interrupted
-    assert "| slim       |      flow |        32 |" in to_markdown(result)
-    assert "Interrupted" in to_markdown(result)
+    assert "| slim       |      flow |        32 |" in result.to_markdown()
+    assert "Interrupted" in result.to_markdown()
     worker.answers.clear()
     worker.asked.clear()
     result = run_training_bench(plan(), source, tmp_path / "out")
@@ -125,7 +131,7 @@ def test_a_second_call_continues(worker, source, tmp_path):
     assert len(worker.asked) == 7
     kept = json.loads((tmp_path / "out" / RESULT).read_text())
     assert kept == json.loads(json.dumps(result.to_mapping()))
-    assert (tmp_path / "out" / "table.md").read_text() == to_markdown(result)
+    assert (tmp_path / "out" / "table.md").read_text() == result.to_markdown()
     for changes in ({"threads": 2}, {"settings": {"training.batch_size": "8"}}):
         with pytest.raises(MolsliceError, match=next(iter(changes))):
             run_training_bench(plan(**changes), source, tmp_path / "out")
@@ -138,7 +144,7 @@ def test_an_entry_without_numbers_is_not_repeated(worker, source):
     assert [row.outcome for row in result.rows()] == ["ok", "OOM"]
     assert [one[2] for one in worker.asked] == ["softmax", "flow", "softmax"]
     assert told == ["slim flow 32: OOM, no memory"]
-    assert "- slim `flow` in 32: OOM, no memory" in to_markdown(result)
+    assert "- slim `flow` in 32: OOM, no memory" in result.to_markdown()
     assert result.failures() == {}
 
 
@@ -178,13 +184,13 @@ def test_peaks_of_devices(name, arithmetic, tera):
 def test_an_unknown_device_has_no_peak(worker, source):
     assert find_peak("NVIDIA GeForce RTX 3090", "bf16") is None
     result = run_training_bench(plan(["slim"]), source)
-    assert "of peak" not in to_markdown(result)
-    assert "unknown" not in to_markdown(result)  # a CPU has no stated peak
+    assert "of peak" not in result.to_markdown()
+    assert "unknown" not in result.to_markdown()  # a CPU has no stated peak
     result.machine["device"] = "NVIDIA GeForce RTX 3090"
-    assert "The peak of NVIDIA GeForce RTX 3090 is unknown" in to_markdown(result)
+    assert "The peak of NVIDIA GeForce RTX 3090 is unknown" in result.to_markdown()
     result.peaks["32"] = 1e10
-    assert "of peak" in to_markdown(result)
-    assert "unknown" not in to_markdown(result)
+    assert "of peak" in result.to_markdown()
+    assert "unknown" not in result.to_markdown()
 
 
 def test_a_result_of_something_else_is_refused(worker, source, tmp_path):

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from molslice.bench.training import clock as module
-from molslice.bench.training.clock import StepClock
-from molslice.bench.training.worker import measure
-from tests.bench.training.jobs import config, job, store
+from molslice.bench import training_worker as module
+from molslice.bench.training_worker import StepClock, measure
+from tests.bench.training_jobs import config, job, store
 
 
 def run_steps(clock, parts, tick):

@@ -1,16 +1,20 @@
-"""What to measure: entries, sizes, precision, device, and duration."""
+"""The measurement of attentions: entries, sizes, precision, device, and duration, and the run of a plan."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from molslice.attention import ATTENTIONS, build_attention
-from molslice.bench.machine import check_device
-from molslice.bench.rounds import GIGA, Task
-from molslice.bench.worker import DTYPES, AttentionJob, Dtype
+from molslice.bench.attention_result import BenchResult, Size
+from molslice.bench.job import Job
+from molslice.bench.machine import describe_machine
+from molslice.bench.rounds import GIGA, Measurement, Plan, Task, run_rounds
+from molslice.bench.scores import Scores
 from molslice.config import RunConfig
 from molslice.config.entries import WrittenEntry, describe_data, split_entries
 from molslice.files.process_memory import available_bytes
@@ -21,19 +25,25 @@ from molslice.types import AttentionSpec, MolsliceError
 __all__ = [
     "ALL",
     "DEFAULT_ENTRIES",
+    "DTYPES",
     "SETTINGS",
+    "AttentionJob",
     "BenchPlan",
-    "Size",
+    "Dtype",
     "choose_setting",
     "read_entries",
+    "run_bench",
     "sizes_of_config",
 ]
 
 DEFAULT_ENTRIES = "softmax,softmax:fused=false,slice_sort,flow,singular"
 ALL = "all"
 MOLECULE_TOKENS = 52
-MODEL_SIZES = ("num_layers", "num_heads", "head_dim", "ffn_dim")
+MODEL_SETTINGS = ("num_layers", "num_heads", "head_dim", "ffn_dim", "causal", "dtype")
 MARGIN = 0.9  # share of the free memory that a job may use if no budget is given
+
+Dtype = Literal["fp32", "bf16", "fp16"]
+DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
 
 # The byte-level text classification that the Sliceformer paper measures speed and memory on
 SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -50,26 +60,39 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """One column of a table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionJob(Job):
+    """An attention at one size in one round; the model and its precision are those of a `BenchPlan`.
 
     Attributes:
+        attention: Name of the attention.
+        options: Its own options.
         length: Tokens per sequence.
         dim: Width of the model.
         batch_size: Sequences per batch.
-        batching: The batch size or the tokens per batch, as text. Sizes with the same batching and width are
-            in one table.
+        seed: Seed of the weights and of the batch.
+        counts_flops: Whether operations are counted.
     """
 
+    program: ClassVar[str] = "molslice.bench.attention_worker"
+
+    attention: str
+    options: dict[str, Any]
     length: int
     dim: int
     batch_size: int
-    batching: str
+    num_layers: int
+    num_heads: int
+    head_dim: int | None
+    ffn_dim: int
+    causal: bool
+    dtype: Dtype
+    seed: int
+    counts_flops: bool
 
 
 @dataclass(frozen=True, slots=True)
-class BenchPlan:
+class BenchPlan(Plan):
     """The settings of a measurement; every entry is measured at every length, width, and batch size.
 
     Attributes:
@@ -84,14 +107,8 @@ class BenchPlan:
         ffn_dim: Hidden width of the feed-forward network; None for four times the width.
         causal: Whether to measure the causal forms.
         dtype: Precision of the computation; half precisions are autocast.
-        device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: Number of CPU threads; None for the number that torch chooses.
-        rounds: Measurements of each entry and size.
-        steps: Steps per round; None for as many as run in `seconds`.
-        seconds: Time for all steps of a round, in seconds, if `steps` is None.
         budget_gb: Memory in GB above which a job is out of memory; None for 90% of the free memory on a CPU,
             and all memory on a GPU.
-        timeout: Seconds after which a job has failed; None for no limit.
 
     Raises:
         MolsliceError: The precision or the device is unknown, or an entry cannot be built.
@@ -108,22 +125,14 @@ class BenchPlan:
     ffn_dim: int | None = None
     causal: bool = False
     dtype: Dtype = "fp32"
-    device: str = "cpu"
-    threads: int | None = None
-    rounds: int = 3
-    steps: int | None = None
-    seconds: float = 1.0
     budget_gb: float | None = None
-    timeout: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("lengths", "dims", "batch_sizes"):
             object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
         if self.dtype not in DTYPES:
             raise MolsliceError(f"unknown dtype {self.dtype!r}; choices: {', '.join(DTYPES)}")
-        check_device(self.device)
-        if self.threads is None:
-            object.__setattr__(self, "threads", torch.get_num_threads())
+        Plan.__post_init__(self)
         for entry in self.entries:
             self._build_once(entry)
 
@@ -145,17 +154,16 @@ class BenchPlan:
 
     def sizes(self) -> list[Size]:
         """Return all sizes by width, then batch size, then ascending length."""
-        if self.batch_tokens is not None:
-            text = f"{self.batch_tokens:,} tokens a batch"
-            rules = [(text, lambda length: max(1, (self.batch_tokens or 1) // length))]
-        else:
-            rules = [(f"batch {size}", lambda _, size=size: size) for size in self.batch_sizes]
-        return [
-            Size(length, dim, batch_of(length), text)
-            for dim in self.dims
-            for text, batch_of in rules
-            for length in self.lengths
-        ]
+        sizes = []
+        for dim, batch_size, length in itertools.product(
+            self.dims, self.batch_sizes if self.batch_tokens is None else [None], self.lengths
+        ):
+            if batch_size is None:
+                tokens = self.batch_tokens or 1
+                sizes.append(Size(length, dim, max(1, tokens // length), f"{tokens:,} tokens a batch"))
+            else:
+                sizes.append(Size(length, dim, batch_size, f"batch {batch_size}"))
+        return sizes
 
     def tasks(self) -> Iterator[Task]:
         """Yield the measurements by size, then round: a slow minute affects all entries."""
@@ -168,7 +176,7 @@ class BenchPlan:
                     yield Task(key, number, self._job(entry, size, number, budget), label)
 
     def _job(self, entry: WrittenEntry, size: Size, number: int, budget_bytes: int | None) -> AttentionJob:
-        settings = (*MODEL_SIZES, "causal", "dtype", "device", "threads", "steps", "seconds", "timeout")
+        settings = self.subset(*MODEL_SETTINGS, "device", "threads", "steps", "seconds", "timeout")
         return AttentionJob(
             attention=entry.name,
             options=entry.options,
@@ -178,7 +186,7 @@ class BenchPlan:
             budget_bytes=budget_bytes,
             seed=number,
             counts_flops=number == 0,
-            **{**{name: getattr(self, name) for name in settings}, "ffn_dim": self.ffn_dim or 4 * size.dim},
+            **{**settings, "ffn_dim": self.ffn_dim or 4 * size.dim},
         )
 
     def budget_bytes(self) -> int | None:
@@ -190,8 +198,7 @@ class BenchPlan:
 
     def conditions(self) -> dict[str, Any]:
         """Return the settings, apart from the machine, that must be equal for numbers to be comparable."""
-        names = (*MODEL_SIZES, "causal", "dtype", "device", "threads", "steps")
-        return {**{name: getattr(self, name) for name in names}, "seconds": self.seconds}
+        return self.subset(*MODEL_SETTINGS, "device", "threads", "steps", "seconds")
 
 
 def read_entries(text: str) -> tuple[WrittenEntry, ...]:
@@ -244,3 +251,61 @@ def choose_setting(name: str) -> Mapping[str, Any]:
     if name not in SETTINGS:
         raise MolsliceError(f"unknown setting {name!r}; {near_names(name, SETTINGS)}")
     return SETTINGS[name]
+
+
+def run_bench(
+    plan: BenchPlan,
+    out: Path | str | None = None,
+    *,
+    setting: str | None = None,
+    scores: Scores | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+    quiet: bool = False,
+) -> BenchResult:
+    """Measure every entry at every size, with a new process for each round; see `run_rounds`.
+
+    Measurements in `out` are kept, except those that failed or were out of memory under a smaller budget.
+
+    Args:
+        plan: What to measure.
+        out: Folder of `bench.json`, `table.md`, `table.csv`, `bubbles.png` and `bubbles.svg`. None writes no
+            files.
+        setting: Name of the setting that the sizes come from; the table shows its published numbers. None for
+            other sizes.
+        scores: Values that the plot draws against speed; None for memory.
+        tell: See `run_rounds`.
+        quiet: See `run_rounds`.
+
+    Returns:
+        The measurements, also of earlier calls.
+
+    Raises:
+        MolsliceError: See `run_rounds`.
+    """
+    result = BenchResult(
+        entries=[entry.label for entry in plan.entries],
+        sizes=plan.sizes(),
+        conditions=plan.conditions(),
+        machine=describe_machine(plan.device),
+        setting=setting,
+    )
+    if scores is not None:
+        scores.check(result.entries)
+    budget = None if plan.budget_gb is None else plan.budget_bytes()
+
+    def is_kept(one: Measurement) -> bool:
+        used = one.numbers["budget_bytes"]
+        return one.outcome == "ok" or (
+            one.outcome == "OOM" and (budget is None or used is None or budget <= used)
+        )
+
+    def to_files() -> dict[str, str | bytes]:
+        if not any(row.outcome == "ok" for row in result.rows()):
+            return {"table.csv": result.to_csv()}
+        from molslice.bench.bubbles import draw_bubbles  # matplotlib takes long to import
+
+        pictures = {f"bubbles.{suffix}": draw_bubbles(result, suffix, scores) for suffix in ("png", "svg")}
+        return {"table.csv": result.to_csv(), **pictures}
+
+    run_rounds(result, plan.tasks(), out, to_files=to_files, tell=tell, quiet=quiet, is_kept=is_kept)
+    return result

@@ -1,7 +1,7 @@
-"""Measure one job: `python -m molslice.bench.worker` reads an `AttentionJob` as JSON on standard input.
+"""Measure one job: `python -m molslice.bench.attention_worker` reads an `AttentionJob` on standard input.
 
 It answers with lines of JSON: `{"base_bytes": ...}` before the model is built, then the outcome, see
-`outcome_of`. It imports only torch and the model, so it starts fast and uses little memory.
+`outcome_of`.
 """
 
 import gc
@@ -9,75 +9,29 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functional_call
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from molslice.attention import Attention
-from molslice.bench.job import Job, Numbers, answer_request, outcome_of
+from molslice.bench.attention import AttentionJob
+from molslice.bench.flops import count_matrix_products
+from molslice.bench.job import Numbers, answer_request, outcome_of
 from molslice.files.process_memory import limited_growth, peak_bytes, resident_bytes, restart_peak
 from molslice.model import AttentionChoice
 from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
-__all__ = ["DTYPES", "AttentionJob", "Dtype", "Model", "count_flops", "measure"]
+__all__ = ["Model", "count_flops", "measure"]
 
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
 SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up
 MAX_STEPS = 10_000
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-Dtype = Literal["fp32", "bf16", "fp16"]
-DTYPES: tuple[Dtype, ...] = ("fp32", "bf16", "fp16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionJob(Job):
-    """An attention at one size in one round.
-
-    Attributes:
-        attention: Name of the attention.
-        options: Its own options.
-        length: Tokens per sequence.
-        dim: Width of the model.
-        batch_size: Sequences per batch.
-        num_layers: Layers of the encoder.
-        num_heads: Heads of the attention.
-        head_dim: Width of a head; None for `dim` / `num_heads`.
-        ffn_dim: Hidden width of the feed-forward network.
-        causal: Whether the causal form is measured.
-        dtype: Precision of the computation; half precisions are autocast.
-        steps: Number of steps to time; None for as many as run in `seconds`.
-        seconds: Time for all steps, in seconds, if `steps` is None.
-        seed: Seed of the weights and of the batch.
-        counts_flops: Whether operations are counted.
-    """
-
-    program: ClassVar[str] = "molslice.bench.worker"
-
-    attention: str
-    options: dict[str, Any]
-    length: int
-    dim: int
-    batch_size: int
-    num_layers: int
-    num_heads: int
-    head_dim: int | None
-    ffn_dim: int
-    causal: bool
-    dtype: Dtype
-    steps: int | None
-    seconds: float
-    seed: int
-    counts_flops: bool
 
 
 class Model:
@@ -110,17 +64,14 @@ class Model:
         self.batch = SequenceBatch(torch.randint(VOCABULARY, shape, device=self.device))
         self.labels = torch.randint(CLASSES, shape[:1], device=self.device)
 
-    def loss(self) -> torch.Tensor:
-        """Return the cross-entropy plus the penalty of the attention, a scalar."""
-        output = self.module(self.batch)
-        loss = functional.cross_entropy(output.prediction.float(), self.labels)
-        return loss if output.penalty is None else loss + output.penalty
-
     def train_step(self) -> None:
         """Run a forward pass, a backward pass, and the optimizer."""
         self.optimizer.zero_grad(set_to_none=True)
         with self._precision():
-            loss = self.loss()
+            output = self.module(self.batch)
+            loss = functional.cross_entropy(output.prediction.float(), self.labels)
+            if output.penalty is not None:
+                loss = loss + output.penalty
         loss.backward()
         self.optimizer.step()
 
@@ -145,7 +96,7 @@ def measure(job: AttentionJob, report: Callable[[Numbers], None]) -> Numbers:
         The `outcome` with the numbers of `BenchResult`: seconds per step, bytes, counts. Without numbers, the
             `reason` for their absence.
     """
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(job.threads or 1)
     return outcome_of(lambda: _measure(job, report))
 
 
@@ -227,43 +178,36 @@ def _time_steps(job: AttentionJob, step: Callable[[], None]) -> tuple[float, int
 
 
 def _time(job: AttentionJob, step: Callable[[], None], count: int) -> float:
-    _wait(job)
+    if not _is_cpu(job):
+        torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(count):
         step()
-    _wait(job)
-    return (time.perf_counter() - start) / count
-
-
-def _wait(job: AttentionJob) -> None:
     if not _is_cpu(job):
         torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
 
 
 def count_flops(model: Model) -> int | None:
     """Count the operations of a forward and a backward pass.
 
-    Fake tensors have shapes and no data, so counting needs no memory at any length.
-
-    Args:
-        model: The model with its batch.
-
     Returns:
-        Floating-point operations, two for each multiply-add; None if an attention needs the data to run.
+        Floating-point operations; None if an attention needs the data to run.
     """
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    named = [*model.module.named_parameters(), *model.module.named_buffers()]
-    state: dict[str, torch.Tensor] = {name: fake.from_tensor(value) for name, value in named}
-    inputs = (SequenceBatch(fake.from_tensor(model.batch.tokens)),)
-    # The counter has no formula for the fused kernel of the CPU; the plain form has the same products.
+
+    def backward(output: Any) -> None:  # noqa: ANN401
+        loss = output.prediction.sum()
+        (loss if output.penalty is None else loss + output.penalty).backward()
+
+    shape = (model.job.batch_size, model.job.length)
+
+    def batch() -> SequenceBatch:
+        return SequenceBatch(torch.zeros(shape, dtype=torch.int64, device=model.device))
+
     try:
-        with fake, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            output = functional_call(model.module.train(), state, inputs)
-            loss = output.prediction.sum()
-            (loss if output.penalty is None else loss + output.penalty).backward()
-    except (RuntimeError, NotImplementedError):
+        return count_matrix_products(model.module.train(), batch, backward, model.device)
+    except RuntimeError:
         return None
-    return counter.get_total_flops()
 
 
 if __name__ == "__main__":

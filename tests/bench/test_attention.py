@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from molslice.attention import ATTENTIONS
-from molslice.bench.plan import SETTINGS, choose_setting, read_entries, sizes_of_config
+from molslice.bench.attention import SETTINGS, choose_setting, read_entries, sizes_of_config
 from molslice.config import config_from_mapping, load_config
 from molslice.types import MolsliceError
 from tests.bench.jobs import plan

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from molslice.bench import rounds
-from molslice.bench.data.result import DataResult, to_markdown
-from molslice.bench.data.run import run_data_bench
+from molslice.bench.data import DataResult, run_data_bench
 from molslice.bench.molecules import Molecules
 from molslice.types import MolsliceError
-from tests.bench.training.jobs import store
+from tests.bench.training_jobs import store
 
 RESULT = DataResult.FILE
 
@@ -91,7 +90,7 @@ def test_files_of_a_result_and_continuation(worker, tmp_path):
     result = run_data_bench(source, tmp_path / "out", rounds=1)
     assert json.loads((tmp_path / "out" / RESULT).read_text()) == json.loads(json.dumps(result.to_mapping()))
     table = (tmp_path / "out" / "table.md").read_text()
-    assert table == to_markdown(result)
+    assert table == result.to_markdown()
     assert "| read the store   |          50 |         5 |  2.5 |" in table
     run_data_bench(source, tmp_path / "out", rounds=2)
     assert len(worker) == 6
@@ -103,4 +102,4 @@ def test_a_stage_that_fails_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(rounds, "run_job", lambda job: {"outcome": "failed", "reason": "a fault"})
     result = run_data_bench(Molecules(store=store(tmp_path / "store", [2]).path), batches=((8, 80),))
     assert result.failures() == {"read the store": "with a fault", "batches of 8": "with a fault"}
-    assert "- batches of 8 failed with a fault" in to_markdown(result)
+    assert "- batches of 8 failed with a fault" in result.to_markdown()

@@ -1,22 +1,21 @@
-"""Measure one job: `python -m molslice.bench.training.worker` reads a `TrainJob` as JSON on standard input.
+"""Measure one job: `python -m molslice.bench.training_worker` reads a `TrainJob` on standard input.
 
-It answers with a line of JSON, see `outcome_of`.
+It answers with a line of JSON, see `outcome_of`. It needs no rdkit.
 """
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from molslice.bench.job import Numbers, TrainJob, answer_request, outcome_of
+from molslice.bench.job import Numbers, answer_request, outcome_of
 from molslice.bench.molecules import StoredMolecules
-from molslice.bench.training.clock import StepClock
+from molslice.bench.training import TrainJob
 from molslice.config import RunConfig, config_from_mapping
 from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
@@ -31,7 +30,7 @@ from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 
-__all__ = ["Training", "flops_per_token", "measure"]
+__all__ = ["StepClock", "Training", "measure"]
 
 WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
@@ -39,6 +38,84 @@ MIN_STEPS = 3
 LOSS_STEPS = {"cpu": 1, "cuda": 50}  # steps between readings of the loss, as in training
 COUNTED_BATCHES, COUNTED_ROWS = 4, 64  # of the timed batches, for the operations
 TRAINING_STEPS = 1_000_000  # for the learning rate
+MOMENTS = 5  # of a step with one backward pass: start, arrival, backward pass, end
+
+
+class StepClock:
+    """The times of waiting, forward passes, backward passes and the optimizer in a sequence of steps.
+
+    On a GPU the moments are events in its stream, which do not synchronize. Waiting is then the time in which
+    the device has nothing to do before a batch arrives, not the time in which the host waits.
+
+    Args:
+        device: The device that computes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._steps: list[list[Any]] = []
+        self._arrived: Any = None
+
+    def now(self) -> Any:  # noqa: ANN401
+        """Return the current moment: seconds on a CPU, a recorded event on a GPU."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def begin(self) -> None:
+        """Forget all steps, and start before the first batch is requested."""
+        self._steps, self._arrived = [], None
+        self._moments = [self.now()]
+
+    def arrive(self) -> None:
+        """A batch has arrived, and its step begins."""
+        self._moments.append(self.now())
+
+    def around(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that computes the backward pass and notes when it begins and ends."""
+
+        def timed(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return backward(*args, **options)
+            self._moments.append(self.now())
+            result = backward(*args, **options)
+            self._moments.append(self.now())
+            return result
+
+        return timed
+
+    def finish(self) -> None:
+        """The step is finished, and the next batch is requested."""
+        end = self.now()
+        self._steps.append([*self._moments, end])
+        self._moments = [end]
+
+    def seconds(self) -> dict[str, float | None]:
+        """Return the sums over all steps in seconds: waiting, forward, backward, optimizer.
+
+        The forward pass includes the copy of the batch to the device and the loss; the optimizer includes
+        clipping and averaging. The sum of all four is the time from `begin` to the last `finish`. The last
+        three are None if a step was replayed as a CUDA graph, which has no moments inside.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        total: dict[str, float] = dict.fromkeys(("waiting", "forward", "backward", "optimizer"), 0.0)
+        for moments in self._steps:
+            parts = [self._between(a, b) for a, b in zip(moments, moments[1:], strict=False)]
+            total["waiting"] += parts[0]
+            total["forward"] += sum(parts[1:-1:2])
+            total["backward"] += sum(parts[2:-1:2])
+            total["optimizer"] += parts[-1]
+        if any(len(moments) < MOMENTS for moments in self._steps):
+            return {"waiting": total["waiting"], "forward": None, "backward": None, "optimizer": None}
+        return {**total}
+
+    def _between(self, start: Any, end: Any) -> float:  # noqa: ANN401
+        if self.device.type == "cuda":
+            return start.elapsed_time(end) / 1e3
+        return end - start
 
 
 class Training:
@@ -73,18 +150,9 @@ class Training:
         """Return the batches, prefetched on a GPU as in training."""
         return self.stepper.stream(0, 0)
 
-    def step(self, batch: StepBatch, rate: float | None = None) -> Tensor:
-        """Update the weights with a batch, and their average.
-
-        Args:
-            batch: The batch.
-            rate: The learning rate; None for the rate of a long training.
-
-        Returns:
-            The loss, a scalar that the next step may overwrite.
-        """
-        if rate is None:
-            rate = learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
+    def step(self, batch: StepBatch) -> None:
+        """Update the weights with a batch, and their average, at the rate of a long training."""
+        rate = learning_rate(self.config.optimizer, self.step_number, TRAINING_STEPS)
         loss = self.stepper.step(batch, self.step_number, rate)
         self.step_number += 1
         if self.stepper.average:
@@ -92,7 +160,6 @@ class Training:
         self._loss_sum += loss
         if self.step_number % LOSS_STEPS[self.device.type] == 0:
             float(loss)
-        return loss
 
     def wait(self) -> None:
         """Wait until the device has finished."""
@@ -107,7 +174,7 @@ def measure(job: TrainJob) -> Numbers:
         The `outcome` with the numbers of `TrainResult`: seconds, bytes, counts. Without numbers, the `reason`
             for their absence.
     """
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(job.threads or 1)
     return outcome_of(lambda: _measure(job))
 
 
@@ -128,7 +195,9 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
         training.wait()
         clock.begin()
         start, processor = time.perf_counter(), time.process_time()
-        while not _is_enough(job, len(rows), time.perf_counter() - start):
+        while len(rows) < (job.steps or MIN_STEPS) or (
+            job.steps is None and time.perf_counter() - start < job.seconds
+        ):
             batch = next(stream)
             clock.arrive()
             training.step(batch)
@@ -143,7 +212,8 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
     batches = training.batches
     flops = None
     if job.counts_flops:
-        flops = flops_per_token(training, [part.numpy() for parts in _few(rows) for part in parts]) * padded
+        counted = rows[:: max(1, len(rows) // COUNTED_BATCHES)][:COUNTED_BATCHES]
+        flops = _flops_per_token(training, [part.numpy() for parts in counted for part in parts]) * padded
     return {
         "steps": len(rows),
         "molecules": molecules,
@@ -168,12 +238,6 @@ def _warm_up(training: Training, stream: Iterator[StepBatch]) -> None:
             return
 
 
-def _is_enough(job: TrainJob, steps: int, seconds: float) -> bool:
-    if job.steps is not None:
-        return steps >= job.steps
-    return steps >= MIN_STEPS and seconds >= job.seconds
-
-
 def _padded_tokens(micro_batch: MicroBatch) -> int:
     if isinstance(micro_batch.batch, RowNumbers):
         return len(micro_batch.batch) * micro_batch.batch.width
@@ -181,12 +245,7 @@ def _padded_tokens(micro_batch: MicroBatch) -> int:
     return molecules * (atoms + 1)
 
 
-def _few(values: list[Any]) -> list[Any]:
-    """Return some of the values at equal distances."""
-    return values[:: max(1, len(values) // COUNTED_BATCHES)][:COUNTED_BATCHES]
-
-
-def flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
+def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     """Count the operations of a forward and a backward pass of batches, for each of their padded tokens.
 
     Two operations are one multiply-add of a matrix product; others are not counted. The model needs the data,

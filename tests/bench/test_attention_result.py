@@ -6,12 +6,11 @@ import re
 
 import pytest
 
+from molslice.bench.attention import SETTINGS
+from molslice.bench.attention_result import BenchResult
 from molslice.bench.bubbles import draw_bubbles
-from molslice.bench.plan import SETTINGS
-from molslice.bench.result import BenchResult
 from molslice.bench.rounds import Spread
 from molslice.bench.scores import Scores, read_scores
-from molslice.bench.tables import to_csv, to_markdown
 from molslice.types import MolsliceError
 from tests.bench.jobs import measurement, plan
 
@@ -92,7 +91,7 @@ def test_from_which_length_it_predicts_faster_or_needs_less_memory(quantity):
         "inference": "predicts faster than softmax from",
         "memory": "needs less memory than softmax from",
     }
-    assert titles[quantity] in to_markdown(measured)
+    assert titles[quantity] in measured.to_markdown()
 
 
 def test_a_length_that_cannot_be_trained_counts_for_memory_but_not_for_inference():
@@ -108,7 +107,7 @@ def test_without_softmax_nothing_crosses():
     measured = result([0.5] * 4)
     measured.entries = ["slice_sort"]
     assert measured.crossings() == []
-    assert "faster than" not in to_markdown(measured)
+    assert "faster than" not in measured.to_markdown()
 
 
 def test_a_cell_is_the_median_of_its_rounds():
@@ -120,7 +119,7 @@ def test_a_cell_is_the_median_of_its_rounds():
     cell, missing = measured.cells()
     assert cell.numbers["training_steps_per_second"] == Spread(4.0, 2.0, 10.0)
     assert (cell.rounds, cell.numbers["flops"], missing.outcome) == (3, 7, "missing")
-    assert "differ by at most 200% (softmax at 8)" in to_markdown(measured)
+    assert "differ by at most 200% (softmax at 8)" in measured.to_markdown()
 
 
 def test_one_bad_round_is_the_outcome():
@@ -131,7 +130,7 @@ def test_one_bad_round_is_the_outcome():
 
 
 def test_the_tables_say_what_was_measured():
-    text = to_markdown(result([4.0, 2.0, 0.5, "OOM"]))
+    text = result([4.0, 2.0, 0.5, "OOM"]).to_markdown()
     assert "1 layers, 2 heads, width 8, batch 2, fp32, a processor, 1 threads, torch 2." in text
     assert re.search(r"\| slice_sort \| +1,000 \| +400 \| +none up to 64 \|", text)
     assert "| slice_sort       | 0.25 |  0.5 | 2.00 |  OOM |" in text
@@ -141,7 +140,7 @@ def test_the_tables_say_what_was_measured():
 
 def test_widths_and_batches_have_tables_of_their_own():
     measured = result([1.0], lengths=(8,), dims=(8, 16), batch_sizes=(2, 4))
-    text = to_markdown(measured)
+    text = measured.to_markdown()
     for dim in (8, 16):
         for batch in (2, 4):
             assert f"## Width {dim}, batch {batch}" in text
@@ -150,7 +149,7 @@ def test_widths_and_batches_have_tables_of_their_own():
 
 
 def test_the_numbers_of_the_paper_are_beside_its_setting():
-    text = to_markdown(result([1.0] * 4, setting="sliceformer_text"))
+    text = result([1.0] * 4, setting="sliceformer_text").to_markdown()
     assert "Sliceformer (`slice_sort`)" in text
     assert "OOM" in text
     assert "32.79" in text
@@ -165,7 +164,7 @@ def test_the_numbers_of_the_paper_are_beside_its_setting():
 
 
 def test_csv_has_a_line_for_every_cell():
-    lines = to_csv(result([4.0, 2.0, "OOM", None])).splitlines()
+    lines = result([4.0, 2.0, "OOM", None]).to_csv().splitlines()
     assert len(lines) == 1 + 8
     header = lines[0].split(",")
     row = dict(zip(header, lines[2].split(","), strict=True))
