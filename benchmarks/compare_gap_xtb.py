@@ -12,14 +12,12 @@ only draws the plots of the recorded JSON.
 
 import argparse
 import json
-import multiprocessing
 import statistics
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, make_parser, record, spread
+from record import ROOT, make_parser, record, run_all, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.config.entries import folder_name, parse_entries
@@ -36,15 +34,7 @@ SLICE_SORT = [
     for form in ("sort_of_mix", "mix_plus_sort")
     for placement in ("index", "aligned")
 ]
-ENTRIES = ",".join(
-    [
-        "softmax",
-        *SLICE_SORT,
-        "flow",
-        "singular",
-        "gin_virtual",
-    ]
-)
+ENTRIES = ",".join(["softmax", *SLICE_SORT, "flow", "singular", "gin_virtual"])
 SHUFFLES = 5
 
 
@@ -119,18 +109,19 @@ def main() -> None:
     build_dataset(base.data.name, dict(base.data.options))  # prepare the store once
     entries = parse_entries(options.entries, base)
     runs: dict[str, list[dict[str, Any]]] = {entry.label: [] for entry in entries}
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {}
-        for seed in range(options.seeds):
-            for entry in entries:
-                folder = options.runs / folder_name(entry.label) / f"seed{seed}"
-                config = replace(entry.config, seed=seed)
-                futures[pool.submit(measure, entry.label, config, folder)] = folder
-        for future in as_completed(futures):
-            run = future.result()
-            runs[run["label"]].append(run)
-            error = format_metric(run["canonical"])
-            print(f"{futures[future]}: {error} eV, {run['summary']['seconds']:.0f} s", flush=True)
+    calls = [
+        (
+            entry.label,
+            replace(entry.config, seed=seed),
+            options.runs / folder_name(entry.label) / f"seed{seed}",
+        )
+        for seed in range(options.seeds)
+        for entry in entries
+    ]
+    for (label, _, folder), run in run_all(measure, calls, options.jobs):
+        runs[label].append(run)
+        error = format_metric(run["canonical"])
+        print(f"{folder}: {error} eV, {run['summary']['seconds']:.0f} s", flush=True)
     for group in runs.values():
         group.sort(key=lambda run: run["summary"]["seed"])
     payload = {

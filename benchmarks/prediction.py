@@ -6,7 +6,7 @@ The first rows of the file are predicted with each program in turn, each in a ne
 Each round also predicts a few rows, whose time is subtracted, so that loading the program and the model
 does not count. Times are medians of the rounds, in processor time for each molecule. Chemprop has its
 default size; its weights come from three epochs on made-up targets, which do not affect the time. It needs
-an environment of its own; `qm9_vs_chemprop.py` shows how to make it. Writes
+an environment of its own; `training_speed.py` shows how to make it. Writes
 `benchmarks/results/prediction.json`.
 """
 

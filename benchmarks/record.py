@@ -5,17 +5,22 @@ A result has the date, the commit, the hardware and the versions of packages.
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import resource
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from molslice.bench.machine import describe_machine
 from molslice.files.atomic import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +44,16 @@ def take_turns(measurements: Mapping[str, Callable[[], float]], rounds: int) -> 
         for name, measure in measurements.items():
             values[name].append(measure())
     return values
+
+
+def run_all(
+    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], processes: int
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Call a function in new processes, and yield arguments and result of each call when it has ended."""
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(function, *arguments): arguments for arguments in calls}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
@@ -102,27 +117,14 @@ def find_commit() -> str | None:
 
 def describe_hardware() -> dict[str, Any]:
     """Return the processor model, the number of cores, and the names of the GPUs if there are any."""
-    import torch
-
     hardware: dict[str, Any] = {
-        "cpu_model": find_cpu_model(),
+        "cpu_model": describe_machine("cpu")["processor"],
         "cpu_count": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
     if torch.cuda.is_available():
         devices = range(torch.cuda.device_count())
         hardware["gpus"] = [torch.cuda.get_device_name(device) for device in devices]
     return hardware
-
-
-def find_cpu_model() -> str:
-    """Return the processor model that the system reports."""
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 def list_versions() -> dict[str, str]:

@@ -133,21 +133,6 @@ def gap_xtb() -> str:
 
 
 @block
-def qm9() -> str:
-    """Return the errors of molslice and chemprop on QM9 at equal training time."""
-    rows = []
-    for pair in [*load("qm9_vs_chemprop")["pairs"], *load("qm9_convergence")["pairs"]]:
-        labels = {"chemprop": f"chemprop {pair['chemprop_version']}", "molslice": "molslice, `softmax`"}
-        for side, label in labels.items():
-            fit = pair[side]
-            epochs = str(pair["epochs"]) if side == "chemprop" else ""
-            rate = f"{fit['rate']:g}" if "rate" in fit else "default"
-            seconds = f"{fit['seconds']['mean']:,.0f}"
-            rows.append([label, f"{fit['parameters']:,}", epochs, rate, seconds, cell(fit["mae_ev"])])
-    return markdown(["", "parameters", "epochs", "learning rate", "training seconds", "MAE (eV)"], rows)
-
-
-@block
 def gpu_qm9() -> str:
     """Return the errors of the small model on all of QM9, trained on a GPU."""
     return grid(

@@ -17,15 +17,13 @@ the agreement of the order of attentions (Kendall's tau over the pairs with both
 
 import argparse
 import itertools
-import multiprocessing
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, make_parser, record, spread
+from record import ROOT, group_by, make_parser, record, run_all, spread
 
 from molslice.config import RunConfig, load_config
 from molslice.config.entries import folder_name, parse_entries
@@ -39,26 +37,13 @@ CONTROLS = f"{SLICES},slice_sort:order=shuffle,identity"
 ORDERS = ",".join(
     f"slice_sort:order={order}"
     for order in (
-        "ascending",
-        "descending",
-        "half",
-        "interleave",
-        "max_exchange",
-        "multi_permutation",
-        "shuffle",
+        *("ascending", "descending", "half", "interleave"),
+        *("max_exchange", "multi_permutation", "shuffle"),
     )
 )
-FLOWS = ",".join(
-    [
-        "flow",
-        "flow:competition=null",
-        "flow:allocation=null",
-        "flow:competition=null:allocation=null",
-        "flow:phi=elu",
-        "flow:phi=relu",
-        "flow:competition=sigmoid",
-        "flow:allocation=softmax",
-    ]
+FLOWS = (
+    "flow,flow:competition=null,flow:allocation=null,flow:competition=null:allocation=null,flow:phi=elu,"
+    "flow:phi=relu,flow:competition=sigmoid,flow:allocation=softmax"
 )
 RANKS = ",".join(f"singular:rank={rank}" for rank in (2, 4, 8, 16, 32, 64))
 
@@ -275,8 +260,7 @@ def measure(name: str, label: str, config: RunConfig, run: Path) -> dict[str, An
 def summarize(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the mean and standard deviation of each entry over its seeds, and the published number."""
     rows = []
-    for label in dict.fromkeys(run["label"] for run in runs):
-        own = [run for run in runs if run["label"] == label]
+    for label, own in group_by(runs, lambda run: run["label"]).items():
         values = [run["value"] for run in own]
         rows.append(
             {
@@ -324,24 +308,20 @@ def main() -> None:
     names = options.only.split(",")
     if options.only in GROUPS:
         names = [name for name, one in EXPERIMENTS.items() if one.needs_gpu == GROUPS[options.only]]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {}
-        for name in found:
-            experiment = EXPERIMENTS[name]
-            base = load(experiment, options.data, options.accelerator, overrides)
-            entries = parse_entries(options.entries or experiment.entries, base)
-            for seed, entry in itertools.product(range(options.seeds), entries):
-                run = options.runs / name / folder_name(entry.label) / f"seed{seed}"
-                config = replace(entry.config, seed=seed)
-                futures[pool.submit(measure, name, entry.label, config, run)] = name
-        for future in as_completed(futures):
-            result = future.result()
-            name = futures[future]
-            found[name].append(result)
-            print(f"{name}: {result['label']}: {format_metric(result['value'])}", flush=True)
-            if len(found[name]) == sum(other == name for other in futures.values()):
-                write(name, found[name], options)
+    calls = []
+    for name in names:
+        experiment = EXPERIMENTS[name]
+        base = load(experiment, options.data, options.accelerator, overrides)
+        entries = parse_entries(options.entries or experiment.entries, base)
+        for seed, entry in itertools.product(range(options.seeds), entries):
+            run = options.runs / name / folder_name(entry.label) / f"seed{seed}"
+            calls.append((name, entry.label, replace(entry.config, seed=seed), run))
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for (name, label, *_), result in run_all(measure, calls, options.jobs):
+        results[name].append(result)
+        print(f"{name}: {label}: {format_metric(result['value'])}", flush=True)
+        if len(results[name]) == sum(call[0] == name for call in calls):
+            write(name, results[name], options)
 
 
 def write(name: str, runs: list[dict[str, Any]], options: argparse.Namespace) -> None:

@@ -172,23 +172,16 @@ def last_steps(states: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Flo
     return states[torch.arange(len(states)), mask.sum(1) - 1]
 
 
-def predict_lstm(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:
-    """Return the classes of a trained LSTM."""
-    return predict_network(Lstm, train, test, seed, epochs)
-
-
-def predict_tcn(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:
-    """Return the classes of a trained temporal convolutional network."""
-    return predict_network(partial(Tcn, steps=train.values.shape[1]), train, test, seed, epochs)
-
-
 def predict_network(
-    build: Callable[[int, int], nn.Module], train: Part, test: Part, seed: int, epochs: int
+    build: Callable[[int, int, int], nn.Module], train: Part, test: Part, seed: int, epochs: int
 ) -> np.ndarray:
-    """Train a network with Adam and return the classes of the test cases."""
+    """Train a network with Adam and return the classes of the test cases.
+
+    `build` gets the numbers of channels, classes and steps.
+    """
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     torch.manual_seed(seed)
-    network = build(train.values.shape[2], classes)
+    network = build(train.values.shape[2], classes, train.values.shape[1])
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     labels = torch.from_numpy(train.labels)
     for _ in tqdm(range(epochs), desc="epochs", disable=None):
@@ -208,8 +201,8 @@ METHODS: dict[str, Callable[[Part, Part, int, int], np.ndarray]] = {
     "dtw": predict_dtw,
     "boosting": predict_boosting,
     "rocket": predict_rocket,
-    "lstm": predict_lstm,
-    "tcn": predict_tcn,
+    "lstm": partial(predict_network, lambda channels, classes, _: Lstm(channels, classes)),
+    "tcn": partial(predict_network, Tcn),
 }
 DETERMINISTIC = ("dtw", "boosting")  # one seed is enough
 

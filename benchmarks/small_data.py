@@ -15,7 +15,7 @@ ESOL, FreeSolv, BACE and hepatocyte clearance are development sets, and are not 
 Each finished job is a JSON file below `--runs` and is not repeated. Several processes may work on the same
 `--runs` at once. `--collect` writes `benchmarks/results/small_data.json` from what is finished, and
 `--restore` writes the jobs of that file to `--runs`, to add others to them. Chemprop needs an environment of
-its own; see `qm9_vs_chemprop.py`.
+its own; see `training_speed.py`.
 """
 
 import argparse

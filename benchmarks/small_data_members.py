@@ -69,46 +69,24 @@ class Work:
         return [f"t{index}" for index in range(len(self.molecules.names))]
 
 
-Predictions = dict[str, np.ndarray]
-
-
-def run_forest(work: Work) -> Predictions:
-    """Random forest of scikit-learn with its defaults, on descriptors and Morgan counts."""
-    return {"forest": _baseline(work, "random forest")}
-
-
-def run_boosting(work: Work) -> Predictions:
-    """Histogram gradient boosting of scikit-learn with its defaults, on descriptors and Morgan counts."""
-    return {"boosting": _baseline(work, "boosting")}
+def _by_target(work: Work, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return predictions [n, T]; `predict` gets the training rows that have a target, and all its values."""
+    known, targets = work.known, work.molecules.values.T
+    return np.stack([predict(known[np.isfinite(values[known])], values) for values in targets], axis=1)
 
 
 def _baseline(work: Work, name: str) -> np.ndarray:
-    columns = []
-    for index in range(len(work.columns)):
-        values = work.molecules.values[:, index]
-        rows = work.known[np.isfinite(values[work.known])]
-        columns.append(
-            BASELINES[name](
-                work.molecules.features,
-                rows,
-                work.parts["test"],
-                values,
-                work.kind == "classification",
-                work.seed,
-            )
-        )
-    return np.stack(columns, axis=1)
+    """Scikit-learn with its defaults, on descriptors and Morgan counts."""
+    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
+    return _by_target(
+        work, lambda rows, values: BASELINES[name](features, rows, test, values, classes, work.seed)
+    )
 
 
-def run_catboost(work: Work) -> Predictions:
+def run_catboost(work: Work) -> np.ndarray:
     """CatBoost with its defaults, on descriptors and counts, and on logarithms where `fit` takes them."""
-    columns = []
     matrix, test = work.molecules.features.matrix(), work.parts["test"]
-    for index in range(len(work.columns)):
-        values = work.molecules.values[:, index]
-        rows = work.known[np.isfinite(values[work.known])]
-        columns.append(_catboost(matrix[rows], values[rows], matrix[test], work))
-    return {"catboost": np.stack(columns, axis=1)}
+    return _by_target(work, lambda rows, values: _catboost(matrix[rows], values[rows], matrix[test], work))
 
 
 def _catboost(known: np.ndarray, values: np.ndarray, test: np.ndarray, work: Work) -> np.ndarray:
@@ -125,27 +103,8 @@ def _catboost(known: np.ndarray, values: np.ndarray, test: np.ndarray, work: Wor
     return 10.0**predicted if logarithmic else predicted
 
 
-def run_fit(work: Work) -> Predictions:
-    """`molslice fit --quality best` with the encoder of the comparison; it never sees the test rows."""
-    return {"fit": _fit(work, work.encoder, "best")}
-
-
-def run_good(work: Work) -> Predictions:
-    """`molslice fit` with its defaults."""
-    return {"fit good": _fit(work, work.encoder, "good")}
-
-
-def run_fast(work: Work) -> Predictions:
-    """`molslice fit --quality fast`."""
-    return {"fit fast": _fit(work, work.encoder, "fast")}
-
-
-def run_plain(work: Work) -> Predictions:
-    """`molslice fit` without an encoder."""
-    return {"fit without encoder": _fit(work, None, "good")}
-
-
-def _fit(work: Work, encoder: str | None, quality: str) -> np.ndarray:
+def _fit(work: Work, quality: str, encoder: str | None) -> np.ndarray:
+    """`molslice fit`; it never sees the test rows."""
     table, model = work.folder / "known.csv", work.folder / "model"
     write_rows(table, work.molecules, {**work.parts, "train": work.known}, ["train"])
     fit(
@@ -163,7 +122,7 @@ def _fit(work: Work, encoder: str | None, quality: str) -> np.ndarray:
     return _predict(work, model)
 
 
-def run_chemprop(work: Work) -> Predictions:
+def run_chemprop(work: Work) -> dict[str, np.ndarray]:
     """Chemprop with its defaults: an ensemble of five, and its first model alone."""
     assert work.chemprop is not None
     table, out = work.folder / "rows.csv", work.folder / "chemprop"
@@ -199,16 +158,16 @@ def read_predictions(file: Path, columns: list[str]) -> np.ndarray:
         return np.array([[float(row[name]) for name in columns] for row in csv.DictReader(stream)])
 
 
-def run_scratch(work: Work) -> Predictions:
+def run_scratch(work: Work) -> np.ndarray:
     """A small molslice encoder from random weights."""
     model = {**SCRATCH_MODEL, "dropout": 0.1, "attention_dropout": 0.0}
-    return {"scratch": _train(work, {"model": model, **training_recipe(SCRATCH_EPOCHS, None)})}
+    return _train(work, {"model": model, **training_recipe(SCRATCH_EPOCHS, None)})
 
 
-def run_tuned(work: Work) -> Predictions:
+def run_tuned(work: Work) -> np.ndarray:
     """The pretrained encoder, all weights trained, one model."""
     assert work.encoder is not None
-    return {"tuned": _train(work, {"model": RECIPE["model"], **training_recipe("auto", work.encoder)})}
+    return _train(work, {"model": RECIPE["model"], **training_recipe("auto", work.encoder)})
 
 
 def training_recipe(epochs: int | str, encoder: str | None) -> dict[str, Any]:
@@ -257,7 +216,7 @@ def _predict(work: Work, model: Path) -> np.ndarray:
     return load_model(model).predict(work.test_smiles).reshape(len(work.test_smiles), -1)
 
 
-def run_frozen(work: Work) -> Predictions:
+def run_frozen(work: Work) -> np.ndarray:
     """A linear model on the embeddings of the pretrained encoder."""
     assert work.encoder is not None
     encoder = load_network(work.encoder)
@@ -268,7 +227,7 @@ def run_frozen(work: Work) -> Predictions:
         fit_linear(known, values[:, index], test, work.kind == "classification")
         for index in range(values.shape[1])
     ]
-    return {"frozen": np.stack(columns, axis=1)}
+    return np.stack(columns, axis=1)
 
 
 def fit_linear(vectors: np.ndarray, values: np.ndarray, test: np.ndarray, classes: bool) -> np.ndarray:
@@ -299,22 +258,34 @@ def fit_linear(vectors: np.ndarray, values: np.ndarray, test: np.ndarray, classe
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A function that trains and predicts, and the attribute of `Work` without which it cannot run."""
+    """A method of the comparison.
 
-    run: Callable[[Work], Predictions]
+    Attributes:
+        label: Its label in the result.
+        predict: Trains and predicts the test rows [n, T], or the rows of several labels.
+        needs: The attribute of `Work` without which it cannot run.
+    """
+
+    label: str
+    predict: Callable[[Work], np.ndarray | dict[str, np.ndarray]]
     needs: str | None = None
+
+    def run(self, work: Work) -> dict[str, np.ndarray]:
+        """Return the predictions of each label."""
+        predicted = self.predict(work)
+        return predicted if isinstance(predicted, dict) else {self.label: predicted}
 
 
 MEMBERS = {
-    "forest": Member(run_forest),
-    "boosting": Member(run_boosting),
-    "fit": Member(run_fit, "encoder"),
-    "good": Member(run_good, "encoder"),
-    "fast": Member(run_fast, "encoder"),
-    "catboost": Member(run_catboost),
-    "plain": Member(run_plain),
-    "chemprop": Member(run_chemprop, "chemprop"),
-    "scratch": Member(run_scratch),
-    "frozen": Member(run_frozen, "encoder"),
-    "tuned": Member(run_tuned, "encoder"),
+    "forest": Member("forest", lambda work: _baseline(work, "random forest")),
+    "boosting": Member("boosting", lambda work: _baseline(work, "boosting")),
+    "fit": Member("fit", lambda work: _fit(work, "best", work.encoder), "encoder"),
+    "good": Member("fit good", lambda work: _fit(work, "good", work.encoder), "encoder"),
+    "fast": Member("fit fast", lambda work: _fit(work, "fast", work.encoder), "encoder"),
+    "catboost": Member("catboost", run_catboost),
+    "plain": Member("fit without encoder", lambda work: _fit(work, "good", None)),
+    "chemprop": Member("chemprop", run_chemprop, "chemprop"),
+    "scratch": Member("scratch", run_scratch),
+    "frozen": Member("frozen", run_frozen, "encoder"),
+    "tuned": Member("tuned", run_tuned, "encoder"),
 }

@@ -22,7 +22,11 @@ The molecules are drawn at equal distances from QM9 and from ChEMBL in the folde
 `data/gap_xtb`. `molslice bench data` measures the data path.
 Writes `benchmarks/results/training_speed.json`.
 
-Chemprop needs a separate environment; `qm9_vs_chemprop.py` shows how to make it.
+Chemprop needs a separate environment, because it pins an older RDKit:
+
+    python -m venv /tmp/chemprop
+    grep -v ^rdkit constraints.txt > /tmp/versions.txt
+    /tmp/chemprop/bin/pip install -c /tmp/versions.txt torch chemprop
 """
 
 import argparse

@@ -221,8 +221,8 @@ def test_results_of_another_encoder_are_refused(program, data, tmp_path, monkeyp
         return {"constant": np.zeros((len(work.parts["test"]), 1))}
 
     members = sys.modules["small_data_members"].MEMBERS
-    monkeypatch.setitem(members, "frozen", replace(members["frozen"], run=fill))
-    monkeypatch.setitem(members, "boosting", replace(members["boosting"], run=fill))
+    monkeypatch.setitem(members, "frozen", replace(members["frozen"], predict=fill))
+    monkeypatch.setitem(members, "boosting", replace(members["boosting"], predict=fill))
     other = find_model("encoder-small") / "model.safetensors"
     runs = tmp_path / "runs"
     more = ["--members", "boosting,frozen", "--sets", "tdc_ld50_zhu"]
