@@ -1,7 +1,5 @@
 """The result of `molslice bench attention`: medians over the rounds, crossing points, Markdown and CSV."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +18,7 @@ from molslice.bench.rounds import (
     cell_text,
     spread_of,
 )
-from molslice.files.text_tables import markdown_table
+from molslice.files.text_tables import csv_text, markdown_table
 from molslice.types import MolsliceError
 
 __all__ = ["COMPARED", "BenchResult", "Cell", "Compared", "Crossing", "Size"]
@@ -268,17 +266,14 @@ class BenchResult(Result):
 
         Speed is in steps per second, memory in bytes.
         """
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
         ends = ("median", "min", "max")
         spreads = [name if end == "median" else f"{name}_{end}" for name in SPREAD_COLUMNS for end in ends]
-        writer.writerow([*self.KEY, "outcome", "reason", "rounds", *COUNT_COLUMNS, *spreads])
+        lines: list[list[Any]] = [[*self.KEY, "outcome", "reason", "rounds", *COUNT_COLUMNS, *spreads]]
         for row in self.rows():
-            values: list[Any] = [*row.key, row.outcome, row.reason, row.rounds]
-            values += [row.numbers[name] for name in COUNT_COLUMNS]
-            values += [getattr(row.numbers[name], end, None) for name in SPREAD_COLUMNS for end in ends]
-            writer.writerow([f"{value:.8g}" if isinstance(value, float) else value for value in values])
-        return stream.getvalue()
+            counts = [row.numbers[name] for name in COUNT_COLUMNS]
+            values = [getattr(row.numbers[name], end, None) for name in SPREAD_COLUMNS for end in ends]
+            lines.append([*row.key, row.outcome, row.reason, row.rounds, *counts, *values])
+        return csv_text(lines)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of `bench.json`."""

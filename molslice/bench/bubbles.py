@@ -19,6 +19,7 @@ from molslice.figures import (
     OTHERS,
     Point,
     color_of,
+    grid,
     is_highlighted,
     place_labels,
     set_log_scale,
@@ -28,7 +29,6 @@ from molslice.figures import (
 __all__ = ["draw_bubbles"]
 
 MAX_PANELS = 6
-MAX_COLUMNS = 3
 PANEL = (5.8, 4.8)  # inches
 LEGEND_ROW = 0.155  # inches
 LARGEST_AREA = 420.0  # points squared
@@ -53,8 +53,7 @@ def draw_bubbles(result: BenchResult, suffix: str, scores: Scores | None = None)
     panels = _panels(result, scores)
     drawn = {cell.attention for _, cells in panels for cell in cells}
     entries = [entry for entry in result.entries if entry in drawn]
-    columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, max(1, len(panels)))
-    rows = max(1, -(-len(panels) // columns))
+    rows, columns = grid(len(panels) or 1, 2 if len(panels) == 4 else 3)
     numbered = len(entries) > MAX_NAMED
     legend = [entry for entry in entries if numbered and not is_highlighted(entry)]
     legend_columns, legend_inches = _legend_layout(legend, PANEL[1] * rows)

@@ -36,7 +36,6 @@ from molslice.bench.rounds import (
     number_text,
     row_table,
     run_rounds,
-    share_text,
     spread_of,
 )
 from molslice.data.batching import TokenBudgetBatches
@@ -53,7 +52,7 @@ COLUMNS = (
     Column("molecules/s", "molecules_per_second", number_text()),
     Column("batches/s", "batches_per_second", number_text()),
     Column("MB/s", "bytes_per_second", number_text(MEGA)),
-    Column("padding", "padding_share", share_text),
+    Column("padding", "padding_share", "{:.1%}".format),
     Column("memory (GB)", "peak_bytes", number_text(GIGA)),
     Column("memory of a worker (GB)", "worker_peak_bytes", number_text(GIGA)),
 )

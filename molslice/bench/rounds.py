@@ -35,11 +35,9 @@ __all__ = [
     "Spread",
     "Task",
     "cell_text",
-    "count_text",
     "number_text",
     "row_table",
     "run_rounds",
-    "share_text",
     "spread_of",
 ]
 
@@ -416,13 +414,3 @@ def cell_text(row: Row, name: str, to_text: Callable[[float], str]) -> str:
 def number_text(divisor: float = 1.0) -> Callable[[float], str]:
     """Return a function that formats a number divided by `divisor`, with three digits."""
     return lambda value: f"{value / divisor:,.0f}" if value / divisor >= 100 else f"{value / divisor:.3g}"
-
-
-def count_text(value: float) -> str:
-    """Return a whole number with separators."""
-    return f"{value:,.0f}"
-
-
-def share_text(value: float) -> str:
-    """Return a share in percent."""
-    return f"{value:.1%}"

@@ -24,11 +24,9 @@ from molslice.bench.rounds import (
     Result,
     Spread,
     Task,
-    count_text,
     number_text,
     row_table,
     run_rounds,
-    share_text,
     spread_of,
 )
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping
@@ -88,12 +86,12 @@ PEAKS: tuple[tuple[tuple[str, ...], Mapping[str, float]], ...] = (
 TERA = 1e12
 PARTS = ("forward", "backward", "optimizer")
 COLUMNS = (
-    Column("parameters", "parameters", count_text),
+    Column("parameters", "parameters", "{:,.0f}".format),
     Column("molecules/s", "molecules_per_second", number_text()),
-    *(Column(name, f"{name}_share", share_text) for name in ("waiting", *PARTS, "padding")),
+    *(Column(name, f"{name}_share", "{:.1%}".format) for name in ("waiting", *PARTS, "padding")),
     Column("memory (GB)", "peak_bytes", number_text(GIGA)),
     Column("TFLOP/s", "flops_per_second", number_text(TERA)),
-    Column("of peak", "peak_share", share_text),
+    Column("of peak", "peak_share", "{:.1%}".format),
 )
 
 

@@ -3,13 +3,13 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from molslice.cli.arguments import file_path, positive, positive_number
+from molslice.cli.arguments import add_run_options, file_path, positive, positive_number
 from molslice.cli.console import say, tell, write, write_json
 
 if TYPE_CHECKING:
     from molslice.bench.rounds import Result
 
-__all__ = ["add_molecules", "add_rounds", "report"]
+__all__ = ["add_measuring", "add_molecules", "report"]
 
 
 def add_molecules(parser: argparse.ArgumentParser) -> None:
@@ -26,14 +26,17 @@ def add_molecules(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_rounds(parser: argparse.ArgumentParser, seconds: float, *, steps: bool) -> None:
-    """Add `--rounds`, `--seconds` and, instead of `--seconds`, `--steps`.
+def add_measuring(parser: argparse.ArgumentParser, seconds: float, *, steps: bool, out: str) -> None:
+    """Add `--rounds`, `--seconds`, `--out`, `--quiet`, `--json` and, for steps, `--threads` and `--steps`.
 
     Args:
         parser: The parser.
         seconds: The default of `--seconds`.
-        steps: Whether there is `--steps`.
+        steps: Whether steps are timed.
+        out: Help of `--out`.
     """
+    if steps:
+        parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     parser.add_argument(
         "--rounds", type=positive, default=3, metavar="N", help="repetitions of each measurement (default: 3)"
     )
@@ -47,6 +50,8 @@ def add_rounds(parser: argparse.ArgumentParser, seconds: float, *, steps: bool) 
         metavar="S",
         help=f"timed seconds (default: {seconds:g})",
     )
+    parser.add_argument("--out", type=file_path, metavar="DIR", help=out)
+    add_run_options(parser)
 
 
 def report(args: argparse.Namespace, result: "Result") -> int:

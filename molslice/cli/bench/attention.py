@@ -10,8 +10,8 @@ for all attentions. An entry that runs out of memory is marked in the table. A s
 import argparse
 from typing import Any
 
-from molslice.cli.arguments import add_device, add_run_options, file_path, positive, positive_number
-from molslice.cli.bench.arguments import add_rounds, report
+from molslice.cli.arguments import add_device, file_path, positive, positive_number
+from molslice.cli.bench.arguments import add_measuring, report
 from molslice.cli.console import tell
 
 SUMMARY = "speed and memory of attentions on sequences of any length"
@@ -38,8 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", default="fp32", metavar="TYPE", help="fp32, bf16 or fp16 by autocast (default: fp32)"
     )
     add_device(parser, "cpu")
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
-    add_rounds(parser, 1.0, steps=True)
     parser.add_argument(
         "--budget-gb",
         type=positive_number,
@@ -49,14 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=positive_number, metavar="S", help="time limit of a measurement in seconds"
     )
-    parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the tables and the plot")
     parser.add_argument(
         "--score",
         type=file_path,
         metavar="FILE",
         help="CSV or JSON file with a score for each entry, the vertical axis of the plot",
     )
-    add_run_options(parser)
+    add_measuring(parser, 1.0, steps=True, out="folder for the tables and the plot")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -101,9 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
     scores = None if args.score is None else read_scores(args.score)
     plan = BenchPlan(read_entries(args.attention or DEFAULT_ENTRIES), **_settings(args))
-    result = run_bench(
-        plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet
-    )
+    result = run_bench(plan, args.out, setting=args.setting, scores=scores, tell=tell, quiet=args.quiet)
     return report(args, result)
 
 

@@ -10,8 +10,8 @@ stopped.
 
 import argparse
 
-from molslice.cli.arguments import add_run_options, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, add_rounds, report
+from molslice.cli.arguments import positive
+from molslice.cli.bench.arguments import add_measuring, add_molecules, report
 from molslice.cli.console import tell
 
 SUMMARY = "speed and memory of data loading without a model"
@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="padded tokens of a batch with --batch-size (default: 64 for each molecule)",
     )
-    add_rounds(parser, 3.0, steps=False)
-    parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
-    add_run_options(parser)
+    add_measuring(parser, 3.0, steps=False, out="folder for the results")
 
 
 def run(args: argparse.Namespace) -> int:

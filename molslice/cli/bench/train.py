@@ -14,8 +14,8 @@ of its peak. A second call with the same --out continues where the first one sto
 
 import argparse
 
-from molslice.cli.arguments import add_run_options, file_path, positive
-from molslice.cli.bench.arguments import add_molecules, add_rounds, report
+from molslice.cli.arguments import file_path
+from molslice.cli.bench.arguments import add_measuring, add_molecules, report
 from molslice.cli.console import tell
 
 SUMMARY = "speed and memory of training models of molecules"
@@ -51,10 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P,...",
         help="32, bf16, bf16-weights or 16, or several (default: 32, or from --config)",
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
-    add_rounds(parser, 5.0, steps=True)
-    parser.add_argument("--out", type=file_path, metavar="DIR", help="folder for the results")
-    add_run_options(parser)
+    add_measuring(parser, 5.0, steps=True, out="folder for the results")
 
 
 def run(args: argparse.Namespace) -> int:
