@@ -37,9 +37,9 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def take_turns(measurements: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def take_turns(measurements: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[Any, list[Any]]:
     """Call all measurements in each round, so that other work affects all alike; return the values."""
-    values: dict[str, list[float]] = {name: [] for name in measurements}
+    values: dict[Any, list[Any]] = {name: [] for name in measurements}
     for _ in range(rounds):
         for name, measure in measurements.items():
             values[name].append(measure())

@@ -16,10 +16,11 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, child_seconds, make_parser, record
+from record import ROOT, child_seconds, make_parser, record, take_turns
 
 COMMANDS = {
     "python": ["-c", "pass"],
@@ -54,15 +55,13 @@ def measure(checkouts: dict[str, Path], rounds: int) -> list[dict[str, Any]]:
     Returns:
         For each command of each checkout: medians over the rounds, and the number of imported modules.
     """
-    times: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number in range(rounds + 1):  # the first round warms up
-        for name, arguments in COMMANDS.items():
-            for checkout, path in checkouts.items():
-                used = run(arguments, path)
-                if number:
-                    times.setdefault((checkout, name), []).append(used)
+    calls = {
+        (checkout, name): partial(run, arguments, path)
+        for name, arguments in COMMANDS.items()
+        for checkout, path in checkouts.items()
+    }
     results = []
-    for (checkout, name), runs in times.items():
+    for (checkout, name), (_, *runs) in take_turns(calls, rounds + 1).items():  # the first round warms up
         columns = {key: [run[key] for run in runs] for key in runs[0]}
         medians = {key: statistics.median(values) for key, values in columns.items()}
         least = {f"least_{key}": min(values) for key, values in columns.items()}

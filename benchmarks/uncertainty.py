@@ -55,9 +55,9 @@ def main() -> int:
                 if not folder.exists() and not args.no_fit:
                     fit_set(args.data, args.models, name, split, seed)
                 if folder.exists():
-                    fits.append({"set": name, "division": split, "seed": seed, **measure_fit(folder)})
+                    fits.append({"set": name, "division": split, "seed": seed, **measure(folder)})
                     sys.stderr.write(f"{name}, {split}, seed {seed}: {fits[-1]['levels']}\n")
-    shipped = [{"set": name, **measure_shipped(args.embedded / name)} for name in EMBEDDED]
+    shipped = [{"set": name, **measure("gap-xtb", root=str(args.embedded / name))} for name in EMBEDDED]
     print(record("uncertainty", {"qm9_rows": QM9_ROWS, "fits": fits, "gap_xtb": shipped}, args.out))
     return 0
 
@@ -83,24 +83,14 @@ def fit_set(data: Path, models: Path, name: str, split: str, seed: int) -> None:
     fit(source, target, folder, **options, workers=0, quiet=True)
 
 
-def measure_fit(folder: Path) -> dict[str, Any]:
-    """Measure a fitted model on its held-out rows."""
-    model = load_model(folder)
-    dataset = build_dataset(model.data_config.name, dict(model.data_config.options))
+def measure(name: str | Path, **options: str) -> dict[str, Any]:
+    """Measure a model on the held-out rows of its data set, with changed options of the data set."""
+    model = load_model(name)
+    dataset = build_dataset(model.data_config.name, {**model.data_config.options, **options})
     dataset.target_names = model.target_names
-    return {**_measured(model, dataset), "calibration_rows": len(model.find_calibration().targets[0].truth)}
-
-
-def measure_shipped(data: Path) -> dict[str, Any]:
-    """Measure `gap-xtb` on the test split of embedded data."""
-    model = load_model("gap-xtb")
-    dataset = build_dataset(model.data_config.name, {**model.data_config.options, "root": str(data)})
-    return {**_measured(model, dataset), "calibration_rows": len(model.find_calibration().targets[0].truth)}
-
-
-def _measured(model: Any, dataset: Any) -> dict[str, Any]:  # noqa: ANN401
     (target,) = evaluate_uncertainty(model, dataset)["targets"]
-    return {key: value for key, value in target.items() if key not in GRID_FIELDS}
+    numbers = {key: value for key, value in target.items() if key not in GRID_FIELDS}
+    return {**numbers, "calibration_rows": len(model.find_calibration().targets[0].truth)}
 
 
 if __name__ == "__main__":

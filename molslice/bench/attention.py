@@ -62,7 +62,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionJob(Job):
-    """An attention at one size in one round; the model and its precision are those of a `BenchPlan`.
+    """An attention at one size in one round; a `BenchPlan` describes the fields of the model.
 
     Attributes:
         attention: Name of the attention.
