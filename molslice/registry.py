@@ -32,6 +32,13 @@ def near_names(name: str, choices: Iterable[str]) -> str:
     return f"{hint}choices: {', '.join(listed) or '(none)'}"
 
 
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Check that an option has one of some values. The message lists them, the nearest first."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise MolsliceError(f"invalid {name} {value!r}; {near_names(str(value), choices)}")
+
+
 class Registry(Generic[Member]):
     """The members of one package folder, all subclasses of one base class.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from molslice.data.splits import DEFAULT_FRACTIONS, NAMES, Division, check_fractions
-from molslice.registry import near_names
+from molslice.registry import check_choice, near_names
 from molslice.types import MolsliceError
 
 OPTIONS = {
@@ -43,8 +43,7 @@ def checked_choice(split: str | Mapping[str, Any] | None, files: Collection[str]
         return SplitChoice("files")
     choice: dict[str, Any] = dict(split) if isinstance(split, Mapping) else {"kind": split or "random"}
     kind = choice.pop("kind", "random")
-    if not isinstance(kind, str) or kind not in OPTIONS:
-        raise MolsliceError(f"unknown split {kind!r}; {near_names(str(kind), OPTIONS)}")
+    check_choice("split", kind, OPTIONS)
     for option in choice:
         if option not in OPTIONS[kind]:
             raise MolsliceError(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from molslice.files.tables import Unreadable
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 Splits = dict[str, np.ndarray]
@@ -54,10 +54,7 @@ class Division:
             if name != "train":
                 _check_fraction(f"{name}_fraction", fraction)
         checked_seed(self.seed, "split seed")
-        if self.fold_over not in FOLD_OVER:
-            raise MolsliceError(
-                f"invalid fold_over {self.fold_over!r}; {near_names(str(self.fold_over), FOLD_OVER)}"
-            )
+        check_choice("fold_over", self.fold_over, FOLD_OVER)
         if (self.folds is None) != (self.fold is None):
             raise MolsliceError(
                 f"folds and fold must be given together, got folds={self.folds}, fold={self.fold}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from molslice.data.base import Kind
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 __all__ = ["check_outliers", "checked_kind", "find_kind", "find_outliers", "is_log_normal", "listed_values"]
@@ -109,8 +110,7 @@ def check_outliers(
     Raises:
         MolsliceError: `refuse` is chosen, and there are some; or the choice is unknown.
     """
-    if outliers not in OUTLIERS:
-        raise MolsliceError(f"unknown outliers {outliers!r}; choices: {', '.join(OUTLIERS)}")
+    check_choice("outliers", outliers, OUTLIERS)
     notices = []
     for column, name in enumerate(names):
         values = np.asarray(targets[:, column])

@@ -553,7 +553,7 @@ def test_values_far_outside_are_learned_if_asked(smiles, tmp_path, capsys):
     assert about["notices"][0].startswith("y: -999 in 7 rows (row 6 (line 7)")
     assert {float(row["y"]) for row in read_rows(tmp_path / "model")} >= {-999.0}
     assert main(["evaluate", str(tmp_path / "model"), "--json"]) == 0
-    with pytest.raises(MolsliceError, match="unknown outliers 'drop'"):
+    with pytest.raises(MolsliceError, match="invalid outliers 'drop'"):
         fit(file, "y", tmp_path / "other", **{**options, "outliers": "drop"})
     with pytest.raises(MolsliceError, match="a missing value must be a number or a text, got None"):
         fit(file, "y", tmp_path / "other", **{**options, "missing_values": [None]})

@@ -13,7 +13,7 @@ from molslice.data.images.mixing import mix_images
 from molslice.data.images.rand_augment import rand_augment, resized_crop
 from molslice.data.sequences import checked_rows
 from molslice.data.splits import Splits
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 Tokens = Literal["patches", "pixels"]
@@ -40,12 +40,8 @@ class Cutting:
     augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        for option, choices in (("tokens", get_args(Tokens)), ("augment", get_args(Augment))):
-            value = getattr(self, option)
-            if value not in choices:
-                raise MolsliceError(
-                    f"invalid {option} of images {value!r}; {near_names(str(value), choices)}"
-                )
+        check_choice("tokens of images", self.tokens, get_args(Tokens))
+        check_choice("augment of images", self.augment, get_args(Augment))
         check_count("patch", self.patch)
         if not isinstance(self.gray, bool):
             raise MolsliceError(f"gray of images must be true or false, got {self.gray!r}")

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from molslice.data.images.base import Cutting
 from molslice.data.images.cifar_files import PAGE, SIDE, Cifar
-from molslice.registry import near_names
-from molslice.types import DataSpec, MolsliceError
+from molslice.registry import check_choice
+from molslice.types import DataSpec
 
 Labels = Literal["fine", "coarse"]
 COUNTS = {"fine": 100, "coarse": 20}
@@ -30,7 +30,7 @@ class Cifar100(Cifar):
     instructions = f"By hand: download {archive} from {PAGE}"
 
     def __init__(self, *, labels: Labels = "fine", **options: Any) -> None:  # noqa: ANN401
-        _check_labels(labels)
+        check_choice("labels of cifar100", labels, COUNTS)
         self.num_classes, self.label = COUNTS[labels], int(labels == "fine")
         self.label_column, self.names_file = f"{labels}_label", f"{labels}_label_names.txt"
         super().__init__(**options)
@@ -39,10 +39,5 @@ class Cifar100(Cifar):
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Describe 100 or 20 classes of 32 x 32 pixels without the standardization of the data."""
         labels = options.get("labels", "fine")
-        _check_labels(labels)
+        check_choice("labels of cifar100", labels, COUNTS)
         return Cutting.of(options).describe(COUNTS[labels], SIDE, SIDE, 3)
-
-
-def _check_labels(labels: str) -> None:
-    if labels not in COUNTS:
-        raise MolsliceError(f"invalid labels of cifar100 {labels!r}; {near_names(str(labels), COUNTS)}")

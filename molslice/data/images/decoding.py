@@ -19,7 +19,7 @@ from molslice.files.cache import cache_folders
 from molslice.files.pillow import damages, import_pillow
 from molslice.files.processes import check_workers
 from molslice.files.progress import Progress
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ class Decoding:
     def __post_init__(self) -> None:
         if self.size is not None:
             check_count("size", self.size)
-        if self.fit not in get_args(Fit):
-            raise MolsliceError(
-                f"invalid fit of images {self.fit!r}; {near_names(str(self.fit), get_args(Fit))}"
-            )
+        check_choice("fit of images", self.fit, get_args(Fit))
         check_workers(self.workers)
 
     def decode(
@@ -166,20 +163,14 @@ def _pixels(image: "Image.Image", how: Decoding) -> np.ndarray:
         raise ValueError(f"its mode {image.mode} has more than 8 bits per color, which is not supported")
     image = image.convert("L" if how.gray else "RGB")
     if how.size is not None and image.size != (how.size, how.size):
-        image = _resized(image, how.size, how.fit)
+        box = None
+        if how.fit == "crop":
+            side = min(image.size)
+            left, top = ((length - side) / 2 for length in image.size)
+            box = (left, top, left + side, top + side)
+        image = image.resize((how.size, how.size), import_pillow().Resampling.BICUBIC, box=box)
     pixels = np.asarray(image)
     return pixels[..., None] if how.gray else pixels
-
-
-def _resized(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
-    from PIL import Image
-
-    box = None
-    if fit == "crop":
-        side = min(image.size)
-        left, top = ((length - side) / 2 for length in image.size)
-        box = (left, top, left + side, top + side)
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
 
 
 def _allocate(shape: tuple[int, ...], folders: Sequence[Path]) -> np.ndarray:

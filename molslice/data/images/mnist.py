@@ -15,7 +15,7 @@ from molslice.data.splits import Division, consecutive_rows
 from molslice.files.atomic import write_atomically
 from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
 from molslice.files.lines import GZIP_MAGIC, find_any
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import DataSpec, MolsliceError
 
 Variant = Literal["digits", "fashion"]
@@ -81,7 +81,8 @@ class Mnist(ImageDataset):
         valid_fraction: float = 0.1,
         split_seed: int = 0,
     ) -> None:
-        self.class_names = _class_names(variant)
+        check_choice("variant of mnist", variant, CLASSES)
+        self.class_names = CLASSES[variant]
         division = Division({"valid": valid_fraction}, split_seed)
         cutting = Cutting(tokens, patch, True, augment)
         folder = _find_folder(Path(root), variant)
@@ -105,14 +106,14 @@ class Mnist(ImageDataset):
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> DataSpec:
         """Describe ten classes of 28 x 28 pixels without the standardization, which depends on the data."""
-        names = _class_names(options.get("variant", "digits"))
-        return Cutting.of(options, gray=True).describe(len(names), SIDE, SIDE, 1)
+        check_choice("variant of mnist", options.get("variant", "digits"), CLASSES)
+        return Cutting.of(options, gray=True).describe(10, SIDE, SIDE, 1)
 
     @classmethod
     def download(cls, options: Mapping[str, Any]) -> None:
         """Download the files from the Hugging Face Hub into `root`, compressed; existing files are kept."""
         variant, root = options.get("variant", "digits"), Path(options["root"])
-        _class_names(variant)
+        check_choice("variant of mnist", variant, CLASSES)
         name = HUB[variant]
         claim_folder(root, {"hub": name})
         if not _missing_files(_find_folder(root, variant) or root):
@@ -129,12 +130,6 @@ class Mnist(ImageDataset):
                 else:
                     values = np.array(table["label"], np.uint8)
                 write_atomically(folder / f"{file}.gz", _idx_content(values))
-
-
-def _class_names(variant: str) -> tuple[str, ...]:
-    if variant not in CLASSES:
-        raise MolsliceError(f"invalid variant of mnist {variant!r}; {near_names(str(variant), CLASSES)}")
-    return CLASSES[variant]
 
 
 def _find_folder(root: Path, variant: str) -> Path | None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from molslice.data.sequences import SequenceDataset, Sequences
 from molslice.data.series.ts_file import TsFile, read_ts_file
 from molslice.data.splits import Division, consecutive_rows
 from molslice.files.lines import find_any
-from molslice.registry import near_names
+from molslice.registry import check_choice, near_names
 from molslice.types import DataSpec, MolsliceError
 
 # channels, longest series and classes of the ten data sets of the Flowformer paper (Wu et al. 2022, section
@@ -69,8 +69,7 @@ class Uea(SequenceDataset):
         missing_indicator: bool = False,
     ) -> None:
         division = Division({"valid": valid_fraction} if valid_fraction != 0 else {}, split_seed)
-        if missing not in ("interpolate", "zero"):
-            raise MolsliceError(f"unknown missing {missing!r}; choices: interpolate, zero")
+        check_choice("missing", missing, get_args(Filling))
         train, test = (_read(Path(root), problem, suffix) for suffix in ("TRAIN", "TEST"))
         self.source = f"{root} ({problem})"
         self._set_targets(train, test)

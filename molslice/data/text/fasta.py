@@ -11,7 +11,7 @@ from molslice.data.text.base import TextDataset, text_division
 from molslice.data.text.documents import Documents, Labeled
 from molslice.data.text.tokenizing import DEFAULT_MAX_TOKENS
 from molslice.files.lines import read_lines
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 LEVELS = ("class", "fold", "superfamily", "family")  # the parts of a sccs such as a.1.1.2
@@ -55,8 +55,7 @@ class Fasta(TextDataset):
         fold_over: str = "all",
     ) -> None:
         self.source = str(path)
-        if level not in LEVELS:
-            raise MolsliceError(f"invalid level {level!r}; {near_names(str(level), LEVELS)}")
+        check_choice("level", level, LEVELS)
         for name, value in (("min_members", min_members), ("max_tokens", max_tokens)):
             if type(value) is not int or value < 1:
                 raise MolsliceError(f"{name} must be at least 1, got {value!r}")

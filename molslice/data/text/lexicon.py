@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from molslice.data.sequences import smallest_type
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 __all__ = ["KINDS", "Lexicon"]
@@ -44,7 +44,7 @@ class Lexicon:
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_kind(self.kind)
+        check_choice("tokens", self.kind, KINDS)
         begin = () if self.kind == "bytes" else (UNKNOWN, LINE_ENDS[self.kind])
         numbers = {entry: number for number, entry in enumerate(self.entries)}
         if self.entries[: len(begin)] != begin or len(numbers) != len(self.entries):
@@ -145,9 +145,3 @@ class Lexicon:
                 f"the tokens of a language model must be a list of texts: {str(entries)[:60]}"
             )
         return cls(mapping["kind"], tuple(entries))
-
-
-def check_kind(kind: object) -> None:
-    """Check the kind of tokens."""
-    if kind not in KINDS:
-        raise MolsliceError(f"invalid tokens {kind!r}; {near_names(str(kind), KINDS)}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from molslice.data.sequences import Sequences, smallest_type
 from molslice.files.progress import tracked
-from molslice.registry import near_names
+from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
 __all__ = ["Tokenizing", "fingerprint", "tokenize"]
@@ -52,8 +52,7 @@ class Tokenizing:
     lower: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens not in ENCODERS:
-            raise MolsliceError(f"invalid tokens {self.tokens!r}; {near_names(str(self.tokens), ENCODERS)}")
+        check_choice("tokens", self.tokens, ENCODERS)
         size = self.vocabulary_size
         if self.tokens == "bytes" and size not in (None, BYTES_VOCABULARY):
             raise MolsliceError(f"vocabulary_size of bytes must be {BYTES_VOCABULARY}, got {size!r}")

@@ -12,18 +12,19 @@ import torch
 
 from molslice.data.base import Dataset
 from molslice.data.sequences import checked_rows, keep_arrays
-from molslice.data.text.lexicon import BYTES, Lexicon, Line, check_kind
+from molslice.data.splits import NAMES
+from molslice.data.text.lexicon import BYTES, KINDS, Lexicon, Line
 from molslice.files.atomic import atomic_file
 from molslice.files.cache import cache_folders, file_checksum
 from molslice.files.hub import claim_folder, download_folder, load_hub
-from molslice.files.lines import read_byte_lines, read_lines
+from molslice.files.lines import find_any, read_byte_lines, read_lines
 from molslice.files.progress import tracked
 from molslice.files.tables.parquet import read_parquet
+from molslice.registry import check_choice
 from molslice.types import DataSpec, MolsliceError, SequenceBatch
 
 DEFAULT_LENGTH = 512
 HELD_OUT = 0.1  # fraction of the training lines for validation, without a validation text
-SPLITS = ("train", "valid", "test")
 LEAST_VOCABULARY = 3  # unknown, the line end, and one token
 PARQUET_MAGIC = b"PAR1"
 COLUMN = "text"
@@ -99,7 +100,7 @@ class Wikitext(Dataset):
         self.text = arrays["text"]
         self.lexicon = Lexicon(tokens, tuple(json.loads(arrays["entries"].tobytes())))
         self._spec = _spec(vocabulary_size or len(self.lexicon), length, self.lexicon.name)
-        sizes: dict[str, int] = dict(zip(SPLITS, arrays["lengths"].tolist(), strict=True))
+        sizes: dict[str, int] = dict(zip(NAMES, arrays["lengths"].tolist(), strict=True))
         self._check_sizes(sizes, texts)
         self._cut(sizes)
 
@@ -113,11 +114,12 @@ class Wikitext(Dataset):
         """Encode the splits: concatenated ids, the length of each split, and the lexicon as JSON."""
 
         def build() -> dict[str, np.ndarray]:
-            def lines(split: str, doing: str) -> Iterator[Line]:
-                return tracked(_lines_of(split, texts, tokens), doing, unit="lines")
-
-            lexicon = Lexicon.of_text(tokens, lines("train", "counting tokens"), vocabulary_size)
-            parts = [lexicon.encode_lines(lines(split, f"reading {split}")) for split in SPLITS]
+            lines = tracked(_lines_of("train", texts, tokens), "counting tokens", unit="lines")
+            lexicon = Lexicon.of_text(tokens, lines, vocabulary_size)
+            texts_of_splits = (
+                tracked(_lines_of(name, texts, tokens), f"reading {name}", unit="lines") for name in NAMES
+            )
+            parts = [lexicon.encode_lines(lines) for lines in texts_of_splits]
             return {
                 "text": np.concatenate(parts),
                 "lengths": np.array([len(ids) for ids in parts]),
@@ -215,7 +217,7 @@ class Wikitext(Dataset):
         The files are `.tokens` for words, with `<unk>` for rare ones, otherwise `.raw`. On the Hub each line
         has its line end, and the line " \n" is empty; the written files equal the original ones.
         """
-        check_kind(options.get("tokens", "words"))
+        check_choice("tokens", options.get("tokens", "words"), KINDS)
         version = options.get("version", 103)
         _check_version(version)
         root = download_folder(options)
@@ -235,7 +237,7 @@ class Wikitext(Dataset):
 
 
 def _check_options(tokens: str, vocabulary_size: int | None, length: int) -> None:
-    check_kind(tokens)
+    check_choice("tokens", tokens, KINDS)
     if vocabulary_size is not None:
         if tokens == "bytes":
             raise MolsliceError(f"vocabulary_size of bytes must be {BYTES}, got {vocabulary_size!r}")
@@ -294,11 +296,8 @@ def _find_texts(
 
 def _in_folder(root: Path, split: str, tokens: str) -> Sequence[Path]:
     endings = ("tokens", "raw") if tokens == "words" else ("raw", "tokens")
-    for ending in endings:
-        for path in (root / f"wiki.{split}.{ending}", root / f"wiki.{split}.{ending}.gz"):
-            if path.is_file():
-                return [path]
-    return sorted(root.glob(f"{split}*.parquet"))
+    path = find_any(root, *(f"wiki.{split}.{ending}" for ending in endings))
+    return sorted(root.glob(f"{split}*.parquet")) if path is None else [path]
 
 
 def _read_text(path: Path, *, as_bytes: bool = False) -> Iterator[Line]:

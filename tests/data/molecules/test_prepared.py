@@ -142,7 +142,7 @@ def test_classes(folder):
             "split 'scaffold' needs the input of the store, which it does not keep; choi",
         ),
         ({"split": {"kind": "column", "column": "gap"}}, "split 'column' needs the input"),
-        ({"split": "randum"}, "unknown split 'randum'"),
+        ({"split": "randum"}, "invalid split 'randum'"),
         ({"kind": "ranking"}, "kind must be regression or classification, got 'ranking'"),
         ({"units": ["eV", "V"]}, r"units must be one unit, or one for each target \(1\)"),
         ({"path": "nowhere"}, r"no such file: nowhere \(data.path\). `molslice prepare FILE --out STORE"),
