@@ -266,7 +266,7 @@ def test_choices_and_their_defaults():
     ("split", "files", "message"),
     [
         ("randon", (), "did you mean 'random'"),
-        ({"kind": ["random"]}, (), r"unknown split \['random'\]; did you mean 'random'"),
+        ({"kind": ["random"]}, (), r"invalid split \['random'\]; did you mean 'random'"),
         ({"kind": "random", 1: 2}, (), "no option 1"),
         ({"kind": "random", "frac": [1]}, (), "no option 'frac'.*choices: fractions, seed"),
         ({"kind": "scaffold", "seed": 1}, (), "no option 'seed'"),

@@ -120,5 +120,5 @@ def test_values_far_outside_are_refused_or_named():
     )
     assert check_outliers(*arguments, "keep") == [f"b: {said}"]
     assert check_outliers(targets[:, :1], ["a"], *arguments[2:], "refuse") == []
-    with pytest.raises(MolsliceError, match="invalid outliers 'drop'; choices: refuse, keep"):
+    with pytest.raises(MolsliceError, match="invalid outliers 'drop'; choices: keep, refuse"):
         check_outliers(*arguments, "drop")

@@ -147,8 +147,8 @@ class ImageDataset(Dataset):
     ) -> None:
         """Set the attributes from the images.
 
-        `scale` is the mean and standard deviation of each color as fractions of 255, by default those of the
-        training split.
+        `scale` is the mean and standard deviation of each color as fractions of 255, by default measured in
+        the training split.
         """
         self.images, self.splits, self.cutting = pictures.pixels, pictures.splits, cutting
         self._errors, labels = dict(pictures.failed), pictures.labels
