@@ -206,7 +206,7 @@ def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
 
 
 def _task_options(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of `training` that the task takes; refuse those of other tasks."""
+    """Return the settings of `training` that the task takes; refuse settings of other tasks."""
     takers = {name: TASKS.options(name) for name in TASKS.names()}
     for field in dataclasses.fields(TrainingConfig):
         value = getattr(config.training, field.name)
