@@ -17,15 +17,10 @@ PLAIN = (int, float, bool, str, dict)
 
 
 def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
-    """Convert the text of an option to the type of its annotation.
+    """Convert the text of the option `where` to the type of its annotation.
 
     Text and paths are taken literally, the items of a tuple are separated by commas, and everything else is
     parsed as YAML, like an override on the command line.
-
-    Args:
-        text: The value as written.
-        hint: The annotation.
-        where: The name of the option, for messages.
 
     Raises:
         MolsliceError: The text cannot be converted to the type.
@@ -39,14 +34,10 @@ def convert_text(text: str, hint: Any, where: str) -> Any:  # noqa: ANN401
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
-    """Convert a value to the type of an annotation.
+    """Convert a plain value with the dotted name `where` to the type of an annotation.
 
     YAML 1.1 reads 1e-4 as text and 32 as a number; both are accepted where the annotation asks for the other.
-
-    Args:
-        value: Mappings, lists, text, numbers, booleans or None.
-        hint: The annotation. A value for an unsupported annotation is returned unchanged.
-        where: The dotted name of the value, for messages.
+    A value for an unsupported annotation is returned unchanged.
 
     Raises:
         MolsliceError: The value cannot be converted to the type.
@@ -60,9 +51,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:  # noqa: ANN401, C901
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _convert_to_one(
-            value, [argument for argument in arguments if argument is not type(None)], where
-        )
+        kinds = [argument for argument in arguments if argument is not type(None)]
+        return _convert_to_one(value, kinds, where)
     if origin is Literal:
         for choice in arguments:
             if value == choice or (isinstance(choice, str) and str(value) == choice):

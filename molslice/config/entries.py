@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from molslice.config import RunConfig, config_from_mapping, config_to_mapping, config_to_yaml
@@ -16,31 +16,19 @@ from molslice.types import DataSpec, MolsliceError
 GIN = "gin_virtual"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The base configuration with another attention or model.
+class Entry(NamedTuple):
+    """The base configuration with another attention or model."""
 
-    Attributes:
-        label: The text of the entry.
-        config: The configuration of its run.
-    """
-
-    label: str
+    label: str  # the text of the entry
     config: RunConfig
 
 
 class WrittenEntry(NamedTuple):
-    """The parts of the text `name:option=value:option=value`.
+    """The parts of the text `name:option=value:option=value`."""
 
-    Attributes:
-        label: The whole text.
-        name: Name of an attention, or `gin_virtual`.
-        options: The values of the options, parsed as YAML.
-    """
-
-    label: str
-    name: str
-    options: dict[str, Any]
+    label: str  # the whole text
+    name: str  # of an attention, or `gin_virtual`
+    options: dict[str, Any]  # parsed as YAML
 
 
 def parse_entries(text: str, base: RunConfig) -> list[Entry]:
@@ -53,8 +41,7 @@ def parse_entries(text: str, base: RunConfig) -> list[Entry]:
     Raises:
         MolsliceError: There is no entry, an entry occurs twice, or a name, option or value is invalid.
     """
-    written = split_entries(text)
-    data = describe_data(base)
+    written, data = split_entries(text), describe_data(base)
     return [_parse_entry(entry, base, data) for entry in written]
 
 
@@ -70,18 +57,16 @@ def split_entries(text: str) -> list[WrittenEntry]:
     for name in names:
         if names.count(name) > 1:
             raise MolsliceError(f"entry {name!r} occurs twice; use seeds or rounds to repeat an entry")
-    return [_split_entry(name) for name in names]
-
-
-def _split_entry(text: str) -> WrittenEntry:
-    name, *settings = text.split(":")
-    options: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not (key and equals):
-            raise MolsliceError(f"entry {text!r}: {setting!r} is not of the form option=value")
-        options[key] = parse_yaml(value, f"{key} of entry {text!r}")
-    return WrittenEntry(text, name, options)
+    entries = []
+    for label in names:
+        name, *settings = label.split(":")
+        entries.append(WrittenEntry(label, name, {}))
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not (key and equals):
+                raise MolsliceError(f"entry {label!r}: {setting!r} is not of the form option=value")
+            entries[-1].options[key] = parse_yaml(value, f"{key} of entry {label!r}")
+    return entries
 
 
 def _parse_entry(written: WrittenEntry, base: RunConfig, data: DataSpec) -> Entry:
@@ -136,10 +121,8 @@ def labels_of(configs: Sequence[RunConfig], folds: Sequence[int | None] | None =
     """Return a label for each run. Runs that differ only in their seed have the same label.
 
     Seeds give equally many epochs a slightly different number of batches, so that runs whose steps differ by
-    at most 2 % are of the same length.
-
-    If different runs have the same attention, the label also states the size of the model, and then a number
-    if needed.
+    at most 2 % are of the same length. If different runs have the same attention, the label also states the
+    size of the model, and then a number if needed.
 
     Args:
         configs: The configurations, with the same fold in all that differ only in it.
@@ -179,9 +162,7 @@ def _identities(configs: Sequence[RunConfig], folds: Sequence[int | None]) -> li
 def _merged_lengths(seeds: Mapping[int, set[tuple[int, int | None]]]) -> dict[int, int]:
     """Return for each number of steps the one that stands for it and others near it.
 
-    Args:
-        seeds: The seeds and folds of the runs with each number of steps. Runs of one seed and fold are not
-            repetitions.
+    Runs of one seed and fold are not repetitions of each other.
     """
     merged: dict[int, int] = {}
     first, known = 0, set[tuple[int, int | None]]()

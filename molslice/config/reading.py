@@ -62,11 +62,7 @@ def load_config(
 
 
 def override_data(data: DataConfig, overrides: Sequence[tuple[str, str]]) -> DataConfig:
-    """Return a copy of the settings of a data set with overrides applied.
-
-    Args:
-        data: The settings.
-        overrides: As in `load_config`; every key starts with `data.`.
+    """Return a copy of the settings of a data set with overrides `data.*`, as in `load_config`.
 
     Raises:
         MolsliceError: A value or its type is invalid.
@@ -79,12 +75,7 @@ def override_data(data: DataConfig, overrides: Sequence[tuple[str, str]]) -> Dat
 def config_from_mapping(
     mapping: Mapping[str, Any], source: str = "configuration", overrides: Sequence[tuple[str, str]] = ()
 ) -> RunConfig:
-    """Convert the content of a YAML file to a typed configuration.
-
-    Args:
-        mapping: The content of the file.
-        source: Start of the error message.
-        overrides: As in `load_config`.
+    """Convert the content of a YAML file, named `source` in messages, to a typed configuration.
 
     Raises:
         MolsliceError: A key is unknown or missing, or a value or its type is invalid.
@@ -177,8 +168,10 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
 def _build(cls: type, mapping: Any, path: str) -> Any:  # noqa: ANN401
     """Build a dataclass from a mapping. `path` is its dotted key, empty at the top level."""
     if cls is ModelSpec:
-        given = mapping if isinstance(mapping, Mapping) else {}
-        cls = _find_spec(given.get("name", DEFAULT_MODEL), f"{path}.name")
+        name = mapping.get("name", DEFAULT_MODEL) if isinstance(mapping, Mapping) else DEFAULT_MODEL
+        if not isinstance(name, str) or name not in MODELS.names():
+            raise MolsliceError(f"{path}.name is {show(name)}; {near_names(str(name), MODELS.names())}")
+        cls = MODELS.find(name)
     if isinstance(mapping, str) and cls in (DataConfig, AttentionChoice):
         mapping = {"name": mapping}
     if not isinstance(mapping, Mapping):
@@ -200,12 +193,6 @@ def _build(cls: type, mapping: Any, path: str) -> Any:  # noqa: ANN401
         return cls(**values)
     except MolsliceError as error:
         raise MolsliceError(f"{path}: {error}" if path else str(error)) from error
-
-
-def _find_spec(name: Any, where: str) -> type[ModelSpec]:  # noqa: ANN401
-    if not isinstance(name, str) or name not in MODELS.names():
-        raise MolsliceError(f"{where} is {show(name)}; {near_names(str(name), MODELS.names())}")
-    return MODELS.find(name)
 
 
 def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from molslice.chem import DESCRIPTORS_VERSION
 from molslice.files.cache import file_checksum
 from molslice.files.urls import File
 from molslice.fitting.card import write_card
@@ -18,14 +19,14 @@ from molslice.fitting.stacks import Stacks
 from molslice.folders.fitted import (
     CARD,
     FIT,
+    FORMAT,
     HELD_OUT,
+    OUT_OF_FOLD,
     ROW_COLUMNS,
     ROWS,
-    describe_model,
     row_columns,
     save_learners,
 )
-from molslice.folders.fitted_rows import OUT_OF_FOLD
 from molslice.folders.run import model_file
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.fitted import prediction_row_columns
@@ -93,21 +94,22 @@ def summarize(
                 **({"metrics": errors} if errors else {}),
             }
         )
+    words = {"class_words": {name: list(pair) for name, pair in data.words.items()}} if data.words else {}
     return {
-        **describe_model(
-            model.targets,
-            [fit.stack for fit in model.fitted],
-            [fit.scale for fit in model.fitted],
-            None if encoder is None else Path(encoder).name,
-            None if encoder is None else file_checksum(model_file(find_model(encoder))),
-            num_folds if model.epochs else 0,
-            len(model.folds),
-            data.standardize,
-            data.conditions,
-            data.partner,
-            data.classes,
-            data.words,
-        ),
+        # what `read_fitted` needs
+        "format": FORMAT,
+        "descriptors_version": DESCRIPTORS_VERSION,
+        "targets": model.targets.to_mapping(),
+        "stacks": [fit.stack.to_mapping() for fit in model.fitted],
+        "scales": [None if fit.scale is None else fit.scale.to_mapping() for fit in model.fitted],
+        "encoder": None if encoder is None else Path(encoder).name,
+        "encoder_sha256": None if encoder is None else file_checksum(model_file(find_model(encoder))),
+        "networks": num_folds if model.epochs else 0,
+        "assignments": len(model.folds),
+        **({} if data.standardize == "no" else {"standardize": data.standardize}),
+        **({"conditions": [one.to_mapping() for one in data.conditions]} if data.conditions else {}),
+        **({} if data.partner is None else {"partner": data.partner}),
+        **(words if data.classes is None or words else {"ordered": data.classes.ordered}),
         "source": path.name,
         "source_sha256": checksum,
         "smiles_column": data.smiles_column,

@@ -3,8 +3,7 @@
 Modules:
     run: A trained network with its configuration.
     ensemble: Several run folders.
-    fitted: The learners, networks and settings of `molslice fit`.
-    fitted_rows: The out-of-fold predictions in a fitted folder.
+    fitted: The learners, networks, settings and rows of `molslice fit`.
 
 Imports: `config`, `tasks`, `learners`, `uncertainty` and the packages below them.
 

@@ -7,6 +7,7 @@ encoder, `encoder/` is a copy of it and `networks/` has the fine-tuned network o
 folder can run code.
 """
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,35 +19,15 @@ from safetensors.numpy import save
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.conditions import Condition
 from molslice.files.parsing import read_json_object
-from molslice.files.received import read_arrays
+from molslice.files.received import check_received, read_arrays
 from molslice.folders.run import write_in_half
 from molslice.learners import LEARNERS, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import CALIBRATION, Calibration, HeldOut
 from molslice.uncertainty.difficulty import ErrorScale
-
-__all__ = [
-    "CARD",
-    "DISAGREEMENT",
-    "ENCODER",
-    "FINE_TUNED",
-    "FIT",
-    "HELD_OUT",
-    "LEARNER_FILE",
-    "NETWORKS",
-    "ROWS",
-    "ROW_COLUMNS",
-    "SIZE",
-    "FittedModel",
-    "is_fitted_folder",
-    "network_folder",
-    "read_fitted",
-    "row_columns",
-    "save_encoder",
-    "save_learners",
-]
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
 HELD_OUT = "held_out.csv"  # with the columns of `ROWS`
@@ -58,6 +39,7 @@ FORMATS = tuple(f"molslice-fit-{version}" for version in range(1, 5))
 FORMAT = FORMATS[-1]  # earlier versions do not read the arrays of the learners
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
+OUT_OF_FOLD = "out-of-fold predictions of the training rows"
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 
 
@@ -168,56 +150,6 @@ def is_fitted_folder(path: Path) -> bool:
     return (path / FIT).is_file()
 
 
-def describe_model(
-    targets: TargetInfo,
-    stacks: Sequence[Stack],
-    scales: Sequence[ErrorScale | None],
-    encoder: str | None,
-    encoder_sha256: str | None,
-    networks: int,
-    assignments: int,
-    standardize: str = "no",
-    conditions: Sequence[Condition] = (),
-    partner: str | None = None,
-    classes: SeveralClasses | None = None,
-    words: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """Return the part of `fit.json` that `read_fitted` needs.
-
-    Args:
-        targets: The description of the targets; see `FittedModel`.
-        stacks: The weights of the learners of each target.
-        scales: The expected error of a row for each target; None for classes.
-        encoder: Name of the trained encoder whose embeddings are features; None without one.
-        encoder_sha256: Checksum of its weights; None without one.
-        networks: Number of fine-tuned networks.
-        assignments: Number of assignments of rows to folds.
-        standardize: What standard form molecules get.
-        conditions: The numbers and categories that the learners take beside the molecule.
-        partner: The column of the second molecule of a pair; None for single molecules.
-        classes: The classes of the only target, if there are more than two.
-        words: The names of class 0 and class 1, by target, of targets whose classes have names.
-    """
-    named = {} if classes is None else {"ordered": classes.ordered}
-    if words:
-        named = {"class_words": {name: list(pair) for name, pair in words.items()}}
-    return {
-        "format": FORMAT,
-        "descriptors_version": DESCRIPTORS_VERSION,
-        "targets": targets.to_mapping(),
-        "stacks": [stack.to_mapping() for stack in stacks],
-        "scales": [None if scale is None else scale.to_mapping() for scale in scales],
-        "encoder": encoder,
-        "encoder_sha256": encoder_sha256,
-        "networks": networks,
-        "assignments": assignments,
-        **({} if standardize == "no" else {"standardize": standardize}),
-        **({"conditions": [one.to_mapping() for one in conditions]} if conditions else {}),
-        **({} if partner is None else {"partner": partner}),
-        **named,
-    }
-
-
 def save_learners(folder: Path, learners: Sequence[Mapping[str, Learner]]) -> None:
     """Write the arrays of all learners to `learners.safetensors`."""
     arrays = {
@@ -279,22 +211,14 @@ def read_fitted(folder: Path) -> FittedModel:
     _check_folds(model, folder)
     _check_side_columns(model, folder)
     _check_scales(model, folder)
-    if model.fragment not in FRAGMENTS:
-        raise MolsliceError(f"invalid fragment in {folder / FIT}: {model.fragment!r}")
-    if model.wildcards not in WILDCARDS:
-        raise MolsliceError(f"invalid wildcards in {folder / FIT}: {model.wildcards!r}")
-    if model.standardize not in STANDARDS:
-        raise MolsliceError(f"invalid standardize in {folder / FIT}: {model.standardize!r}")
+    for name, choices in (("fragment", FRAGMENTS), ("wildcards", WILDCARDS), ("standardize", STANDARDS)):
+        _require(getattr(model, name) in choices, name, getattr(model, name), folder)
     _check_networks(model, folder)
     return model
 
 
 def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
-    """Check what the folder says about the names of classes.
-
-    Raises:
-        MolsliceError: It is invalid.
-    """
+    """Check what the folder says about the names of classes."""
     several = targets.kind == "multiclass"
     if targets.kind not in ("regression", "classification", "multiclass"):
         raise MolsliceError(f"invalid kind {targets.kind!r}")
@@ -314,37 +238,42 @@ def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
 def _check_folds(model: FittedModel, folder: Path) -> None:
     options = model.about.get("options")
     count = options.get("members") if isinstance(options, dict) else None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise MolsliceError(f"invalid members in {folder / FIT}: {count!r}")
+    _require(_is_whole(count, 1), "members", count, folder)
     repeats = model.num_assignments
-    known = isinstance(repeats, int) and not isinstance(repeats, bool) and 1 <= repeats <= MAX_ASSIGNMENTS
-    if not known or (repeats > 1 and model.num_members > MAX_MEMBERS):
-        raise MolsliceError(f"invalid assignments in {folder / FIT}: {repeats!r}")
+    known = _is_whole(repeats, 1) and repeats <= MAX_ASSIGNMENTS
+    _require(known and (repeats == 1 or model.num_members <= MAX_MEMBERS), "assignments", repeats, folder)
 
 
 def _check_side_columns(model: FittedModel, folder: Path) -> None:
     for option in ("relations", "unit_columns"):
         columns = model.about["options"].get(option)
         sound = columns is None or (isinstance(columns, list) and len(columns) == len(model.targets.names))
-        if not sound or not all(column is None or isinstance(column, str) for column in columns or ()):
-            raise MolsliceError(f"invalid {option} in {folder / FIT}: {columns!r:.200}")
+        sound = sound and all(column is None or isinstance(column, str) for column in columns or ())
+        _require(sound, option, columns, folder)
 
 
 def _check_networks(model: FittedModel, folder: Path) -> None:
     """Check that there is a network for each fold if a stack weighs them."""
     count = model.num_networks
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise MolsliceError(f"invalid networks in {folder / FIT}: {count!r}")
+    _require(_is_whole(count, 0), "networks", count, folder)
     if not count and not any(FINE_TUNED in stack.names for stack in model.stacks):
         return
-    folds = {model.about.get("options", {}).get("members")}
-    if folds != {count}:
+    if model.num_folds != count:
         raise MolsliceError(f"{folder / FIT} has {count} fine-tuned networks, but not as many folds")
     if not model.needs_encoder:
         raise MolsliceError(f"{folder / FIT} has fine-tuned networks, but no encoder")
     for fold in range(count):
         if not network_folder(folder, fold).is_dir():
             raise MolsliceError(f"{folder} is incomplete: {network_folder(folder, fold)} is missing")
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _require(sound: bool, name: str, value: object, folder: Path) -> None:
+    if not sound:
+        raise MolsliceError(f"invalid {name} in {folder / FIT}: {value!r:.200}")
 
 
 def _read_stacks(record: Mapping[str, Any], folder: Path) -> tuple[Stack, ...]:
@@ -390,3 +319,56 @@ def _learner(name: str, target: int, arrays: Mapping[str, np.ndarray], file: Pat
         return LEARNERS.find(name).from_arrays(of_learner)
     except MolsliceError as error:
         raise MolsliceError(f"{file}, {name} of target {target + 1}: {error}") from error
+
+
+def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
+    """Read the calibration of a folder that was written without one.
+
+    The intervals have equal width for all rows, because `rows.csv` does not have the difficulty of a row.
+
+    Raises:
+        MolsliceError: `rows.csv` is missing or damaged, or has no out-of-fold predictions, or the model has
+            several assignments.
+    """
+    if model.num_assignments > 1:
+        raise MolsliceError(f"{folder} is incomplete: {folder / CALIBRATION} is missing")
+    file, targets = folder / ROWS, model.targets
+    columns = row_columns(targets.names)
+    start, count = len(ROW_COLUMNS), len(columns)
+    check_received(file)
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            header, *lines = csv.reader(stream)
+        if header[: start + count] != [*ROW_COLUMNS, *columns] or len(header) != start + 2 * count:
+            raise ValueError(f"unexpected columns {', '.join(header)}")
+        training = [line for line in lines if line[1] == "train"]
+        folds = np.array([int(line[2]) for line in training], np.int64)
+        cells = np.array(
+            [[float(cell) if cell else np.nan for cell in line[start:]] for line in training], np.float64
+        ).reshape(len(training), 2 * count)
+    except (OSError, ValueError, IndexError, UnicodeDecodeError, csv.Error) as error:
+        raise MolsliceError(f"cannot read out-of-fold predictions from {file}: {error}") from error
+    if len(folds) and not (folds.min() >= 0 and folds.max() < model.num_folds):
+        raise MolsliceError(f"{file} has folds up to {folds.max()}, but the model has {model.num_folds}")
+    held_out = []
+    for index, (name, stack) in enumerate(zip(targets.names, model.stacks, strict=False)):
+        pair = cells[:, index], cells[:, count + index]
+        held_out.append(HeldOut.of_rows(name, targets.kind, *pair, folds, logarithmic=stack.logarithmic))
+    return Calibration(targets.kind, model.num_folds, OUT_OF_FOLD, tuple(held_out))
+
+
+def training_rows(folder: Path, targets: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Read the SMILES of the n training rows, and the values of T targets, float64 [n, T], NaN where missing.
+
+    Raises:
+        MolsliceError: `rows.csv` is missing or damaged.
+    """
+    file, columns = folder / ROWS, row_columns(targets)
+    check_received(file)
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            rows = [row for row in csv.DictReader(stream) if row["split"] == "train"]
+        values = [[float(row[name] or np.nan) for name in columns] for row in rows]
+        return [row["smiles"] for row in rows], np.array(values).reshape(len(rows), len(columns))
+    except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
+        raise MolsliceError(f"cannot read the training molecules from {file}: {error}") from error

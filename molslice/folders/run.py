@@ -49,16 +49,9 @@ SUMMARY_KINDS: dict[str, Any] = {
 FORMAT = "molslice-1"
 UNQUESTIONED = 1 << 20  # smaller sizes are accepted without a comparison with the weights
 LARGEST_BUFFERS = 1 << 31  # bytes of all buffers of a model
-UNFIT = (  # errors of building a model from a forged description
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+# errors of building a model from a forged description
+UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError)
+UNFIT += (TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +83,7 @@ def write_model(
     config: RunConfig,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `model.safetensors` atomically.
-
-    Args:
-        path: The run folder.
-        model_state: The weights.
-        info: The description of the targets.
-        data: The description of the data.
-        config: The configuration.
-        extra: Other metadata, as JSON types.
+    """Write `model.safetensors` in the run folder `path` atomically, with `extra` metadata as JSON types.
 
     Raises:
         MolsliceError: The file cannot be written.
@@ -117,13 +102,9 @@ def write_model(
 
 
 def write_in_half(source: Path, path: Path) -> None:
-    """Copy a `model.safetensors` with its weights in float16, which is half as large.
+    """Copy the `model.safetensors` of a run folder to another folder with its weights in float16.
 
     Numbers that float16 cannot hold stay as they are. `read_run` returns weights in float32 again.
-
-    Args:
-        source: The run folder, or its `model.safetensors`.
-        path: The run folder to write, which exists.
 
     Raises:
         MolsliceError: A file cannot be read or written.
@@ -141,10 +122,7 @@ def model_file(path: Path) -> Path:
 
 
 def read_run(path: str | Path) -> LoadedRun:
-    """Read the trained model of a run folder.
-
-    Args:
-        path: The run folder, or its `model.safetensors`.
+    """Read the trained model of a run folder, or of its `model.safetensors`.
 
     Raises:
         MolsliceError: The path is not a run folder, a file in it is damaged or does not fit, or the model was
@@ -163,10 +141,7 @@ def read_run(path: str | Path) -> LoadedRun:
 
 
 def read_config(path: str | Path) -> RunConfig:
-    """Read the configuration of a trained model without its weights.
-
-    Args:
-        path: The run folder, or its `model.safetensors`.
+    """Read the configuration of a trained model, as `read_run`, without its weights.
 
     Raises:
         MolsliceError: The path is not a run folder, or the description of the model is damaged.
@@ -179,11 +154,7 @@ def read_config(path: str | Path) -> RunConfig:
 
 
 def _find_file(given: Path) -> Path:
-    """Return the file with the weights.
-
-    Raises:
-        MolsliceError: There is no such file.
-    """
+    """Return the file with the weights, which must exist."""
     file = model_file(given)
     if file.is_file():
         return file
@@ -223,7 +194,9 @@ def _build(description: dict[str, Any], state: dict[str, Tensor], file: Path) ->
     _check_outputs(targets, data, file)
     _check_sizes(config, data, state, file)
     _check_fit(_skeleton(config, data, file), state, file)
-    _check_finite(state, file)
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise MolsliceError(f"the weights {name} in {file} are not finite: the model cannot predict")
     with float32_defaults(), own_random_state():
         model = build_model(config.model, config.attention, data)
         model.load_state_dict(state)
@@ -277,14 +250,8 @@ def _read_about(metadata: dict[str, str], file: Path) -> dict[str, Any]:
 def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
     try:
         values = dict(mapping)
-        kinds = {
-            "tokens": str,
-            "vocabulary": str,
-            "paired": bool,
-            "predicts_variance": bool,
-            "statistics": dict,
-            "grid": list,
-        }
+        kinds = {"tokens": str, "vocabulary": str, "statistics": dict, "grid": list}
+        kinds |= dict.fromkeys(("paired", "predicts_variance"), bool)
         for key, value in values.items():
             if value is not None and type(value) is not kinds.get(key, int):
                 raise TypeError(f"{key} is {value!r:.80}")
@@ -356,44 +323,30 @@ def _check_fit(model: nn.Module | None, state: Mapping[str, Tensor], file: Path)
     if model is None:
         return
     expected = model.state_dict()
-    missing, unexpected = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    both = sorted(expected.keys() & state.keys())
-    shapes = [
-        f"{name} {list(state[name].shape)} instead of {list(expected[name].shape)}"
-        for name in both
-        if expected[name].shape != state[name].shape
-    ]
-    types = [
-        f"{name} {state[name].dtype} instead of {expected[name].dtype}"
-        for name in both
-        if expected[name].dtype != state[name].dtype
-    ]
-    problems = (
-        ("missing", missing),
-        ("unexpected", unexpected),
-        ("of another shape", shapes),
-        ("of another type", types),
-    )
+    problems = {
+        "missing": sorted(expected.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - expected.keys()),
+        "of another shape": [],
+        "of another type": [],
+    }
+    for name in sorted(expected.keys() & state.keys()):
+        tensor, other = state[name], expected[name]
+        if tensor.shape != other.shape:
+            shapes = f"{name} {list(tensor.shape)} instead of {list(other.shape)}"
+            problems["of another shape"].append(shapes)
+        if tensor.dtype != other.dtype:
+            problems["of another type"].append(f"{name} {tensor.dtype} instead of {other.dtype}")
     faults = [
         f"{len(names)} {label} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-        for label, names in problems
+        for label, names in problems.items()
         if names
     ]
     if faults:
         raise MolsliceError(f"weights in {file} do not fit its configuration: {'; '.join(faults)}")
 
 
-def _check_finite(state: Mapping[str, Tensor], file: Path) -> None:
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise MolsliceError(f"the weights {name} in {file} are not finite: the model cannot predict")
-
-
 def read_summary(run: Path) -> dict[str, Any]:
-    """Read `summary.json` of a finished run. Missing values are not checked here.
-
-    Args:
-        run: The run folder.
+    """Read `summary.json` in the folder of a finished run. Missing values are not checked here.
 
     Raises:
         MolsliceError: The file cannot be read, or a value has a wrong type.

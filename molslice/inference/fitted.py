@@ -24,9 +24,10 @@ from molslice.folders.fitted import (
     ROWS,
     SIZE,
     FittedModel,
+    out_of_fold_calibration,
     row_columns,
+    training_rows,
 )
-from molslice.folders.fitted_rows import out_of_fold_calibration, training_rows
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS

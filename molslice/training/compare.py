@@ -31,21 +31,13 @@ PARTS = {"split valid": "validation rows", "split test": "test rows"}  # that ru
 
 
 class _Planned(NamedTuple):
-    """One run of a comparison.
+    """One run of a comparison."""
 
-    Attributes:
-        label: The entry.
-        config: The configuration of the run.
-        run: The run folder.
-        name: The name in messages, such as `seed 0`.
-        fold: The test fold, or None.
-    """
-
-    label: str
+    label: str  # of the entry
     config: RunConfig
-    run: Path
-    name: str
-    fold: int | None
+    run: Path  # the folder
+    name: str  # in messages, such as `seed 0`
+    fold: int | None  # the test fold
 
 
 def compare_attentions(
@@ -108,17 +100,13 @@ def compare_attentions(
     with lock_folder(folder):
         _keep_plan(folder, entries)
         _check_data(runs)
-        if others := _other_runs(folder, runs):
+        planned = {one.run for one in runs}
+        others = sum(file.parent not in planned for file in (folder / "runs").glob(f"*/*/{SUMMARY}"))
+        if others:
             tell(f"not in the table, because they are not asked for: {others} finished runs in {folder}")
         comparison = _compare(folder, runs, quiet, tell)
         _write(comparison, folder, curves)
         return comparison
-
-
-def _other_runs(folder: Path, runs: Iterable[_Planned]) -> int:
-    """Count the finished runs of a comparison that are not among the planned ones."""
-    planned = {one.run for one in runs}
-    return sum(file.parent not in planned for file in (folder / "runs").glob(f"*/*/{SUMMARY}"))
 
 
 def _check_data(runs: Iterable[_Planned]) -> None:
@@ -140,7 +128,11 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
         kept = ": finished, kept" if (planned.run / SUMMARY).is_file() else ""
         tell(f"{number} of {len(runs)}: {planned.label}, {planned.name}{kept}")
         try:
-            summary = _train_or_read(planned.config, planned.run, quiet)
+            if kept:
+                summary = read_summary(planned.run)
+            else:
+                begun = planned.run.is_dir() and any(planned.run.iterdir())
+                summary = train(planned.config, planned.run, resume=begun, quiet=quiet)
         except FAILURES as error:  # the other runs continue
             reason = f"{planned.name}: {' '.join(str(error).split()) or type(error).__name__}"
             comparison.failed[planned.label] = reason
@@ -238,11 +230,7 @@ def _plan(entry: Entry, folder: Path, seeds: int, folds: int | None) -> Iterator
 
 
 def _on_fold(config: RunConfig, folds: int, fold: int) -> RunConfig:
-    """Return the configuration with fold `fold` of `folds` as its test split.
-
-    Raises:
-        MolsliceError: There are fewer than two folds, or the data do not support folds.
-    """
+    """Return the configuration with fold `fold` of `folds` as its test split, if the data support folds."""
     if folds < 2:
         raise MolsliceError(f"a cross-validation needs at least 2 folds, got {folds}")
     if "folds" not in DATASETS.options(config.data.name):
@@ -279,13 +267,6 @@ def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
                 f"(see {file}); choose another folder"
             )
     write_atomically(file, json.dumps(known, indent=2) + "\n")
-
-
-def _train_or_read(config: RunConfig, run: Path, quiet: bool) -> dict[str, Any]:
-    if (run / SUMMARY).is_file():
-        return read_summary(run)
-    begun = run.is_dir() and any(run.iterdir())
-    return train(config, run, resume=begun, quiet=quiet)
 
 
 def _read_finished(run: Path) -> tuple[RunConfig, dict[str, Any]]:

@@ -64,11 +64,7 @@ class Result:
     def of_run(
         cls, label: str, run: Path, data: str, summary: dict[str, Any], fold: int | None = None
     ) -> "Result":
-        """Build from the summary of a finished run.
-
-        Raises:
-            MolsliceError: A value is missing in the summary.
-        """
+        """Build from the summary of a finished run, which must be complete."""
         try:
             metric = summary["metric"]
             same = ("parameters", "parameters_without_embeddings", "seconds", "steps", "rows_per_second")
@@ -147,12 +143,7 @@ class Comparison:
     failed: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse runs that do not measure the same quantity.
-
-        Raises:
-            MolsliceError: The runs differ in metric, targets or data, only some were tested on a fold, or a
-                label has a seed or fold twice.
-        """
+        """Refuse runs that do not measure the same quantity, and a label with a seed or fold twice."""
         first = self.results[0]
         names = ", ".join(first.units)
         for result in self.results:
@@ -190,22 +181,20 @@ class Comparison:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of `comparison.json`."""
-        first = self.results[0]
+        first, runs = self.results[0], [asdict(result) for result in self.results]
+        for run in runs:
+            run["noun"] = run.pop("row_name")  # as in `summary.json`
         return {
             "metric": first.metric,
             "units": first.units,
             "spread_over": self.repeated,
             "entries": [asdict(line) for line in self.lines()],
-            "runs": [_run_mapping(result) for result in self.results],
+            "runs": runs,
             "failed": self.failed,
         }
 
     def write(self, folder: Path) -> None:
-        """Write `table.csv`, `table.md` and `comparison.json`.
-
-        Raises:
-            MolsliceError: The runs cannot be compared, or a file cannot be written. An earlier file is kept.
-        """
+        """Write `table.csv`, `table.md` and `comparison.json`, unless the runs cannot be compared."""
         self.check()
         write_atomically(folder / "comparison.json", to_json(self.to_mapping()))
         write_atomically(folder / "table.csv", self._to_csv())
@@ -220,7 +209,11 @@ class Comparison:
             name = "" if len(first.units) == 1 else f" {target}"
             header += [with_unit(f"{split} {metric}{name}", unit) for split in ("valid", "test")]
         header += [f"{first.row_name}/s", "steps", self.repeated]
-        rows = [_cells(line, list(first.units)) for line in self.lines()]
+        rows = []
+        for line in self.lines():
+            row = [line.label, f"{line.parameters:,}", f"{line.parameters_without_embeddings:,}"]
+            row += [_cell(line, split, target) for target in first.units for split in ("valid", "test")]
+            rows.append([*row, f"{line.rows_per_second:,.0f}", f"{line.steps:,}", str(line.runs)])
         return markdown_table(header, rows)
 
     def _to_csv(self) -> str:
@@ -231,14 +224,8 @@ class Comparison:
             for split in ("valid", "test")
         ]
         columns = [f"{name}{kind}" for _, _, name in targets for kind in ("", "_sd", "_runs")]
-        same = [
-            "parameters",
-            "parameters_without_embeddings",
-            self.repeated,
-            "seconds",
-            "steps",
-            "rows_per_second",
-        ]
+        same = ["parameters", "parameters_without_embeddings", self.repeated]
+        same += ["seconds", "steps", "rows_per_second"]
         rows: list[list[object]] = [["attention", *same, *columns]]
         for line in self.lines():
             values = [
@@ -248,13 +235,6 @@ class Comparison:
             ]
             rows.append([line.label, *(getattr(line, name) for name in same), *values])
         return csv_text(rows)
-
-
-def _run_mapping(result: Result) -> dict[str, Any]:
-    """Return the fields of a run; `row_name` has the key `noun`, as in `summary.json`."""
-    mapping = asdict(result)
-    mapping["noun"] = mapping.pop("row_name")
-    return mapping
 
 
 def _line(results: Sequence[Result]) -> Line:
@@ -281,18 +261,6 @@ def _line(results: Sequence[Result]) -> Line:
         rows_per_second=statistics.fmean(result.rows_per_second for result in results),
         folds=0 if first.fold is None else len(results),
     )
-
-
-def _cells(line: Line, targets: Sequence[str]) -> list[str]:
-    return [
-        line.label,
-        f"{line.parameters:,}",
-        f"{line.parameters_without_embeddings:,}",
-        *(_cell(line, split, target) for target in targets for split in ("valid", "test")),
-        f"{line.rows_per_second:,.0f}",
-        f"{line.steps:,}",
-        str(line.runs),
-    ]
 
 
 def _cell(line: Line, split: str, target: str) -> str:

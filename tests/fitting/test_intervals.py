@@ -11,8 +11,7 @@ import pytest
 from molslice.cli import main
 from molslice.data.molecules.describe import describe_molecules
 from molslice.fitting.fit import fit
-from molslice.folders.fitted import FIT, ROWS, read_fitted
-from molslice.folders.fitted_rows import out_of_fold_calibration
+from molslice.folders.fitted import FIT, ROWS, out_of_fold_calibration, read_fitted
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
 from molslice.learners import Features
