@@ -56,23 +56,14 @@ UNFIT += (TypeError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A trained model and its description.
+    """A trained model and its description."""
 
-    Attributes:
-        model: The model in evaluation mode.
-        config: The configuration of its training.
-        targets: The description of its targets.
-        data: The description of its data.
-        summary: The content of `summary.json`; None if the run is not finished.
-        metadata: Other metadata saved with the weights; see `Dataset.metadata`.
-    """
-
-    model: nn.Module
+    model: nn.Module  # in evaluation mode
     config: RunConfig
     targets: TargetInfo
     data: DataSpec
-    summary: dict[str, Any] | None
-    metadata: dict[str, Any]
+    summary: dict[str, Any] | None  # None if the run is not finished
+    metadata: dict[str, Any]  # see `Dataset.metadata`
 
 
 def write_model(

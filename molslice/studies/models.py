@@ -42,19 +42,12 @@ SHORT_RUN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A trained model in evaluation mode.
+    """A trained model in evaluation mode."""
 
-    Attributes:
-        label: Its name in a figure.
-        model: The module.
-        attention: The entry of its attention, the same for several seeds.
-        about: Its description for the JSON file.
-    """
-
-    label: str
+    label: str  # its name in a figure
     model: nn.Module
-    attention: str
-    about: dict[str, Any]
+    attention: str  # the entry, the same for several seeds
+    about: dict[str, Any]  # its description for the JSON file
 
 
 def load_molecules(data: str) -> MoleculeDataset:

@@ -16,44 +16,25 @@ from molslice.types import MolsliceError
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One finished run.
+    """One finished run."""
 
-    Attributes:
-        label: Its entry.
-        run: The run folder.
-        seed: The seed of the training.
-        metric: The name of the metric.
-        units: The unit of each target.
-        parameters: Number of parameters.
-        parameters_without_embeddings: Number of parameters outside of embedding tables.
-        valid: The metric of each target on the validation split, in the unit of the target; None if it is not
-            defined, such as ROC-AUC with only one class.
-        test: The same on the test split.
-        seconds: Training time in seconds.
-        steps: Number of optimizer steps.
-        rows_per_second: Training rows per second.
-        row_name: The name of a row, such as `molecules`.
-        data: The name of the data set.
-        test_rows: Number of rows of the test split.
-        fold: The test fold, or None without folds.
-    """
-
-    label: str
-    run: str
+    label: str  # its entry
+    run: str  # the run folder
     seed: int
     metric: str
-    units: dict[str, str]
+    units: dict[str, str]  # of each target
     parameters: int
-    parameters_without_embeddings: int
+    parameters_without_embeddings: int  # outside of embedding tables
+    # the metric of each target in its unit; None if it is not defined, such as ROC-AUC with only one class
     valid: dict[str, float | None]
     test: dict[str, float | None]
-    seconds: float
+    seconds: float  # of the training
     steps: int
     rows_per_second: float
-    row_name: str
-    data: str
-    test_rows: int
-    fold: int | None = None
+    row_name: str  # such as `molecules`
+    data: str  # name of the data set
+    test_rows: int  # number of rows of the test split
+    fold: int | None = None  # the test fold
 
     @property
     def repetition(self) -> str:
@@ -91,38 +72,22 @@ class Line:
     """The mean of one entry over its seeds or folds.
 
     Means and standard deviations are over the runs in which the metric is defined.
-
-    Attributes:
-        label: The entry.
-        seeds: Number of seeds.
-        parameters: Number of parameters.
-        parameters_without_embeddings: Number of parameters outside of embedding tables.
-        valid: The mean of each target's metric on the validation split; None if it is not defined in any run.
-        valid_sd: Its standard deviation; None for fewer than two runs.
-        valid_runs: Number of runs in the mean.
-        test: The mean on the test split.
-        test_sd: Its standard deviation.
-        test_runs: Number of runs in the mean.
-        seconds: Mean training time in seconds.
-        steps: Mean number of steps.
-        rows_per_second: Mean training rows per second.
-        folds: Number of folds; 0 if the runs differ in their seeds.
     """
 
-    label: str
-    seeds: int
+    label: str  # the entry
+    seeds: int  # number of seeds
     parameters: int
     parameters_without_embeddings: int
-    valid: dict[str, float | None]
-    valid_sd: dict[str, float | None]
-    valid_runs: dict[str, int]
+    valid: dict[str, float | None]  # mean of each target's metric; None if no run defines it
+    valid_sd: dict[str, float | None]  # None for fewer than two runs
+    valid_runs: dict[str, int]  # in the mean
     test: dict[str, float | None]
     test_sd: dict[str, float | None]
     test_runs: dict[str, int]
-    seconds: float
-    steps: int
-    rows_per_second: float
-    folds: int
+    seconds: float  # mean training time
+    steps: int  # mean
+    rows_per_second: float  # mean
+    folds: int  # 0 if the runs differ in their seeds
 
     @property
     def runs(self) -> int:

@@ -43,17 +43,11 @@ MAY_DIFFER = (
 
 @dataclass(frozen=True, slots=True)
 class EarlierStart:
-    """What an earlier start of a run has left in its folder.
+    """What an earlier start of a run has left in its folder."""
 
-    Attributes:
-        config: The configuration, with what was resolved at the first start.
-        has_checkpoint: Whether the training continues from a checkpoint.
-        summary: The content of `summary.json` if the run is finished, otherwise None.
-    """
-
-    config: RunConfig
+    config: RunConfig  # with what was resolved at the first start
     has_checkpoint: bool = False
-    summary: dict[str, Any] | None = None
+    summary: dict[str, Any] | None = None  # of a finished run
 
 
 def read_earlier_start(config: RunConfig, folder: Path) -> EarlierStart:

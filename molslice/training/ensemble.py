@@ -58,8 +58,18 @@ def _train_members(
             f"an ensemble is for molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
     with lock_folder(folder):
-        if _has_members(folder):
-            _check_same(folder, members, resume)
+        left = {path.name for path in folder.iterdir()} - {LOCK}
+        if left and not is_ensemble(folder):
+            raise MolsliceError(f"{folder} is not empty, and has no {ENSEMBLE}; choose another folder")
+        # a member without a configuration was refused; the folder may get another configuration
+        if any((folder / MEMBERS).glob(f"*/{CONFIG}")):
+            if not resume:
+                raise MolsliceError(
+                    f"{folder} is not empty; choose another folder, remove it, or continue its ensemble with "
+                    "--resume"
+                )
+            if (count := len(member_folders(folder))) != members:
+                raise MolsliceError(f"{folder} is an ensemble of {count} members, not of {members}")
             as_begun(config, folder)
             for run in member_folders(folder):
                 check_data(run, dataset)  # also of those that are finished
@@ -78,26 +88,6 @@ def _train_members(
                 ) from None
         write_calibration(folder, dataset)
     return {"members": summaries, "mean": _mean_errors(summaries)}
-
-
-def _has_members(folder: Path) -> bool:
-    """Whether the training of a member has begun in the folder; refuse a folder of something else."""
-    left = {path.name for path in folder.iterdir()} - {LOCK}
-    if left and not is_ensemble(folder):
-        raise MolsliceError(f"{folder} is not empty, and has no {ENSEMBLE}; choose another folder")
-    # a member without a configuration was refused; the folder may get another configuration
-    return any((folder / MEMBERS).glob(f"*/{CONFIG}"))
-
-
-def _check_same(folder: Path, members: int, resume: bool) -> None:
-    """Refuse to continue without `resume`, or with another number of members."""
-    if not resume:
-        raise MolsliceError(
-            f"{folder} is not empty; choose another folder, remove it, or continue its ensemble with --resume"
-        )
-    count = len(member_folders(folder))
-    if count != members:
-        raise MolsliceError(f"{folder} is an ensemble of {count} members, not of {members}")
 
 
 def _mean_errors(summaries: list[dict[str, Any]]) -> dict[str, Any]:

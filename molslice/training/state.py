@@ -22,39 +22,22 @@ AT_MOST_STEPS = ("epoch", "index", "loss_steps", "validated_step", "best_step", 
 
 @dataclass(slots=True)
 class Progress:
-    """The position of a run, in plain numbers.
+    """The position of a run, in plain numbers."""
 
-    Attributes:
-        step: Number of finished steps.
-        epoch: The epoch of the next batch.
-        index: The index of the next batch within its epoch.
-        rows: Number of rows trained on.
-        seconds: Time of training and validation in seconds.
-        loss_sum: Sum of the losses since the last validation.
-        loss_steps: Number of losses in the sum.
-        validation_due: Whether the validation after the last step is still to be done.
-        validated_step: The step of the last validation.
-        best_score: The best score so far; None without a finite score.
-        best_step: The step of the best score.
-        best_epoch: The epoch of the best score, with a fraction.
-        best_metrics: The metrics at the best score.
-        validations_without_better: Number of validations since the best score.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    index: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    loss_sum: float = 0.0
-    loss_steps: int = 0
-    validation_due: bool = False
-    validated_step: int = 0
-    best_score: float | None = None
+    step: int = 0  # number of finished steps
+    epoch: int = 0  # of the next batch
+    index: int = 0  # of the next batch within its epoch
+    rows: int = 0  # number of rows trained on
+    seconds: float = 0.0  # of training and validation
+    loss_sum: float = 0.0  # since the last validation
+    loss_steps: int = 0  # number of losses in the sum
+    validation_due: bool = False  # whether the validation after the last step is still to be done
+    validated_step: int = 0  # step of the last validation
+    best_score: float | None = None  # None without a finite score
     best_step: int = 0
-    best_epoch: float = 0.0
+    best_epoch: float = 0.0  # with a fraction
     best_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    validations_without_better: int = 0
+    validations_without_better: int = 0  # since the best score
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Any], progress: Progress) -> None:
