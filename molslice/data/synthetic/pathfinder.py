@@ -41,10 +41,6 @@ class Pathfinder(SequenceDataset):
         size: Side of a picture in pixels: 32, 64, 128 or 256 as in the arena, or 16 for small machines.
         num_distractors: Maximum number of short contours.
         contour_length: Number of dashes of a long contour.
-        distractor_length: Number of dashes of a short contour.
-        dash_length: Length of a dash, in pixels.
-        dash_gap: Gap between two dashes, in pixels.
-        continuity: A contour turns by at most 90 degrees / continuity from dash to dash.
         counts: Number of generated pictures of train, valid and test.
         seed: Seed of the generator or the split.
         workers: Number of processes for the generator; by default all cores for many pictures.
@@ -64,23 +60,12 @@ class Pathfinder(SequenceDataset):
         size: int = SIZE,
         num_distractors: int | None = None,
         contour_length: int | None = None,
-        distractor_length: int | None = None,
-        dash_length: float | None = None,
-        dash_gap: float | None = None,
-        continuity: float | None = None,
         counts: tuple[int, int, int] = (160_000, 20_000, 20_000),
         seed: int = 0,
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        hardness = {
-            "num_distractors": num_distractors,
-            "contour_length": contour_length,
-            "distractor_length": distractor_length,
-            "dash_length": dash_length,
-            "dash_gaps": None if dash_gap is None else (dash_gap,),
-            "continuity": continuity,
-        }
+        hardness = {"num_distractors": num_distractors, "contour_length": contour_length}
         changes = {name: value for name, value in hardness.items() if value is not None}
         if size not in RULES:
             raise MolsliceError(f"size must be one of {', '.join(map(str, RULES))}, got {size!r}")

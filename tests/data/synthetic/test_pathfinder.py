@@ -229,7 +229,10 @@ def test_the_data_set_that_is_made(tmp_path):
         ({"counts": (1, 2)}, "counts must be"),
         ({"seed": -1}, "seed must be"),
         ({"workers": -1}, "workers must be 0 to 1024, got -1"),
-        ({"root": "a", "continuity": 2.0, "dash_gap": 1.0}, "dash_gaps, continuity cannot be used with root"),
+        (
+            {"root": "a", "num_distractors": 2, "contour_length": 6},
+            "num_distractors, contour_length cannot be used with root",
+        ),
         ({"root": "/nowhere"}, "/nowhere has no metadata/.* or leave out root"),
     ],
 )
