@@ -274,8 +274,8 @@ def _write_store(folder: Path) -> None:
     if folder.exists():
         return
     molecules = [molecule_arrays("CCO"), "not valid SMILES", molecule_arrays("c1ccccc1")]
-    part = MoleculeStore.in_memory(molecules, np.array([[1.0], [np.nan], [2.0]], np.float32))
-    MoleculeStore.write(folder, [part], target_names=["gap"], target_units=["eV"], source="fuzzing")
+    store = MoleculeStore.in_memory(molecules, np.array([[1.0], [np.nan], [2.0]], np.float32))
+    MoleculeStore.write(folder, [store], target_names=["gap"], target_units=["eV"], source="fuzzing")
 
 
 def _store_seeds() -> list[bytes]:

@@ -216,9 +216,9 @@ def _featurized(chunks: Chunks, rows: int, how: Featurizing) -> Iterator[Molecul
     """Convert chunks in order, a few at a time to bound memory."""
     workers = number_of_workers(how.workers, is_small=rows < PARALLEL_ROWS)
     with Progress("preparing molecules", rows, "molecules") as bar, WorkerPool(workers, WORK) as pool:
-        for part in pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks)):
-            yield part
-            bar.update(len(part))
+        for store in pool.map(featurize_chunk, ((smiles, targets, how) for smiles, targets in chunks)):
+            yield store
+            bar.update(len(store))
 
 
 def number_of_workers(workers: int | None, *, is_small: bool) -> int:

@@ -254,10 +254,10 @@ def convert_on_cluster(rows: InputRows, how: Featurizing, reached: Chunk | None)
         MolsliceError: As in `MoleculeTable.map_on_cluster`.
     """
     work = _Featurizer(rows.table.smiles_column, rows.targets, rows.written, how)
-    for chunk, part, position in rows.table.map_on_cluster(
+    for chunk, store, position in rows.table.map_on_cluster(
         work, prepare.CHUNK_ROWS, rows.columns, reached=reached, workers=how.workers or None
     ):
-        yield rows.piece(chunk, position), part
+        yield rows.piece(chunk, position), store
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +272,10 @@ class _Featurizer:
     def __call__(self, item: tuple[Chunk, int]) -> tuple[Chunk, MoleculeStore, int]:
         chunk, position = item
         values = target_values(chunk, self.targets, self.written)
-        part = featurize_chunk(chunk[self.column], values, self.how)
+        store = featurize_chunk(chunk[self.column], values, self.how)
         cells = [[row[place] for place in chunk.columns.values()] for row in chunk.cells]
         columns = {name: place for place, name in enumerate(chunk.columns)}
-        return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), part, position
+        return Chunk(chunk.path, chunk.first, columns, cells, chunk.lines, chunk.errors), store, position
 
 
 class _ChangedError(MolsliceError):
@@ -376,20 +376,20 @@ class _Preparation:
 
         workers = prepare.number_of_workers(self.how.workers, is_small=self.rows.is_small)
         with WorkerPool(workers, prepare.WORK) as pool:
-            for packed in pool.map(featurize_chunk, tasks()):
-                yield waiting.popleft(), packed
+            for store in pool.map(featurize_chunk, tasks()):
+                yield waiting.popleft(), store
 
     def _convert(self, converted: Converted, bar: Progress) -> None:
         with contextlib.closing(converted):
             start = last = time.monotonic()
-            for piece, packed in converted:
+            for piece, store in converted:
                 self.consistent = False
                 shown = ["" if isinstance(text, Structure) else text for text in piece.smiles]
-                if self.strict and packed.errors:
-                    row = min(packed.errors)
-                    raise MolsliceError(failure_text(piece.chunk.where(row), shown[row], packed.errors[row]))
-                self.writer.append(packed)
-                self.tally.add(packed, shown, piece.chunk.where)
+                if self.strict and store.errors:
+                    row = min(store.errors)
+                    raise MolsliceError(failure_text(piece.chunk.where(row), shown[row], store.errors[row]))
+                self.writer.append(store)
+                self.tally.add(store, shown, piece.chunk.where)
                 self.digest, self.consistent = piece.digest, True
                 now = time.monotonic()
                 if now - last >= SAVE_SECONDS:

@@ -138,18 +138,18 @@ class Tally:
         """Number of rows with a molecule."""
         return int(self.sizes[1:].sum())
 
-    def add(self, part: MoleculeStore, smiles: Sequence[str], where: Callable[[int], str]) -> None:
+    def add(self, store: MoleculeStore, smiles: Sequence[str], where: Callable[[int], str]) -> None:
         """Count the rows of `featurize_chunk`, whose targets are not yet rounded to float32.
 
         The SMILES are empty where unknown, and `where` describes the row at an index for messages.
         """
-        self.sizes += np.bincount(part.num_atoms, minlength=len(self.sizes))
-        self.elements += np.bincount(part.atoms[:, 0], minlength=len(self.elements))
-        if part.num_atoms.any():
-            self.targets.add(part.targets[part.num_atoms > 0])
-        self.bonds += len(part.bonds)
-        self.replaced += part.header["replaced"]
-        for row, reason in part.errors.items():
+        self.sizes += np.bincount(store.num_atoms, minlength=len(self.sizes))
+        self.elements += np.bincount(store.atoms[:, 0], minlength=len(self.elements))
+        if store.num_atoms.any():
+            self.targets.add(store.targets[store.num_atoms > 0])
+        self.bonds += len(store.bonds)
+        self.replaced += store.header["replaced"]
+        for row, reason in store.errors.items():
             self.refusals.add(reason, smiles[row], where(row))
 
     def report(self) -> dict[str, Any]:

@@ -241,8 +241,8 @@ class MoleculeStore:
                     num_descriptors=num_descriptors,
                 ) as writer,
             ):
-                for part in parts:
-                    writer.append(part)
+                for store in parts:
+                    writer.append(store)
                 writer.finish(source, current_versions() if versions is None else versions, about)
         except UnwritableError as error:  # another process may have written the same store first
             if error.errno != errno.EEXIST or not (path / HEADER).is_file():

@@ -87,18 +87,18 @@ class StoreWriter:
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def append(self, part: "MoleculeStore") -> None:
+    def append(self, store: "MoleculeStore") -> None:
         """Append the rows of a store in memory."""
-        arrays = part.present
+        arrays = store.present
         for name, counted in OFFSETS.items():
             self._files[name].append(self._files[counted].rows + arrays[name][1:])
         for name in ("atoms", "bonds", "targets", *self._optional):
             self._files[name].append(arrays[name])
-        for row, reason in part.errors.items():
+        for row, reason in store.errors.items():
             line = f"{json.dumps((self.rows + row, reason))}\n".encode()
             self._error_file.write(line)
             self._error_digest.update(line)
-        self.rows += len(part)
+        self.rows += len(store)
 
     def save(self) -> dict[str, Any]:
         """Sync the rows so far to the disk, and return what is needed to continue after them."""
