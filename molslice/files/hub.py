@@ -3,7 +3,7 @@
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from molslice.files.atomic import write_atomically
 from molslice.types import MolsliceError
 
-__all__ = ["claim_folder", "download_folder", "hub_errors", "import_datasets", "load_hub"]
+__all__ = ["claim_folder", "datasets_library", "download_folder", "hub_library", "load_hub"]
 
 SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset` and others
 
@@ -65,57 +65,50 @@ def claim_folder(root: Path, source: Mapping[str, Any], *, fetched: bool = False
 
 
 def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dict[str, Any]:
-    """Download splits of a data set of the Hub.
+    """Download splits of a data set of the Hub as tables of the library `datasets`.
 
     Args:
         name: The data set, such as `stanfordnlp/imdb`.
         splits: The splits.
         subset: The subset, for a data set with several.
 
-    Returns:
-        A table of the library `datasets` for each split.
+    Raises:
+        MolsliceError: As in `datasets_library`.
+    """
+    which = (name,) if subset is None else (name, subset)
+    with datasets_library(name) as datasets:
+        return {split: datasets.load_dataset(*which, split=split) for split in splits}
+
+
+def datasets_library(name: str) -> AbstractContextManager[ModuleType]:
+    """Import the library `datasets` to download the data set `name`; see `hub_library`."""
+    needed = (
+        f"downloading {name} needs the library datasets, which comes with the extras text and images: "
+        "pip install 'molslice[text]'"
+    )
+    return hub_library("datasets", needed, f"download {name} from")
+
+
+@contextmanager
+def hub_library(library: str, needed: str, action: str) -> Iterator[ModuleType]:
+    """Import a library of the Hub, and convert the errors of the block.
+
+    Args:
+        library: The library.
+        needed: The message if it is not installed.
+        action: What the block does, such as `download x from`.
 
     Raises:
         MolsliceError: The library is not installed, or the library or the network failed.
     """
-    datasets = import_datasets(name)
-    which = (name,) if subset is None else (name, subset)
-    with hub_errors(name):
-        return {split: datasets.load_dataset(*which, split=split) for split in splits}
-
-
-def import_datasets(name: str) -> ModuleType:
-    """Import the library `datasets`.
-
-    Args:
-        name: The data set to download, for the message.
-
-    Raises:
-        MolsliceError: The library is not installed.
-    """
     try:
-        return importlib.import_module("datasets")
+        module = importlib.import_module(library)
     except ImportError as error:
-        raise MolsliceError(
-            f"downloading {name} needs the library datasets, which comes with the extras text and images: "
-            "pip install 'molslice[text]'"
-        ) from error
-
-
-@contextmanager
-def hub_errors(name: str) -> Iterator[None]:
-    """Convert errors of the library and the network.
-
-    Args:
-        name: The data set to download, for the message.
-
-    Raises:
-        MolsliceError: The block raised another error.
-    """
+        raise MolsliceError(needed) from error
     try:
-        yield
+        yield module
     except MolsliceError:
         raise
     except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise MolsliceError(f"cannot download {name} from the Hugging Face Hub: {reason}") from error
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise MolsliceError(f"cannot {action} the Hugging Face Hub: {reason}") from error

@@ -4,20 +4,18 @@ The package `huggingface_hub` comes with the extra `hub`. Loading uses the netwo
 neither a folder nor a shipped model.
 """
 
-import importlib
 import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 import yaml
 
+from molslice.files.hub import hub_library
 from molslice.folders.ensemble import is_ensemble, member_folders
 from molslice.folders.fitted import is_fitted_folder, read_fitted
 from molslice.folders.run import SUMMARY, read_summary
@@ -35,16 +33,12 @@ logger = logging.getLogger(__name__)
 CARD = "README.md"
 WEIGHTS = ("model.safetensors", "learners.safetensors", "calibration.safetensors")
 TEXTS = (
-    "config.yaml",
-    "summary.json",
-    "metrics.csv",
-    "fit.json",
-    "card.md",
-    "ensemble.json",
-    "calibration.json",
+    *("config.yaml", "summary.json", "metrics.csv", "fit.json"),
+    *("card.md", "ensemble.json", "calibration.json"),
 )
 TRAINING_DATA = ("rows.csv", "domain.json", "domain.safetensors")  # they hold the training molecules
 SKIPPED = ("checkpoints", "tensorboard")
+NEEDED = "{} needs huggingface_hub: pip install 'molslice[hub]'"
 _NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -79,8 +73,8 @@ def from_pretrained(
     name = str(name_or_repo)
     if Path(name).exists() or name in pretrained_names() or not _NAME.fullmatch(name):
         return load_model(name_or_repo, device, fragment=fragment, wildcards=wildcards)
-    hub = _import_hub(f"loading {name}")
-    with _hub_errors(f"download {name} from"):
+    needed = NEEDED.format(f"loading {name}")
+    with hub_library("huggingface_hub", needed, f"download {name} from") as hub:
         folder = hub.snapshot_download(
             name,
             revision=revision,
@@ -134,7 +128,7 @@ def push_to_hub(
             "its training rows, and they are published",
             folder,
         )
-    hub = _import_hub(f"publishing {repo}")
+    needed = NEEDED.format(f"publishing {repo}")
     with tempfile.TemporaryDirectory() as name:
         staged = Path(name)
         for file in _published(folder, training_data):
@@ -142,7 +136,7 @@ def push_to_hub(
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
         (staged / CARD).write_text(hub_card(folder, repo, license), encoding="utf-8")
-        with _hub_errors(f"upload {repo} to"):
+        with hub_library("huggingface_hub", needed, f"upload {repo} to") as hub:
             api = hub.HfApi(token=token)
             api.create_repo(repo, private=private, exist_ok=True)
             return str(api.upload_folder(repo_id=repo, folder_path=staged, commit_message=f"Upload {repo}"))
@@ -187,22 +181,18 @@ def hub_card(folder: Path, repo: str, license: str) -> str:  # noqa: A002 - the 
         "tags": ["chemistry", "molecules", "property-prediction"],
         "model-index": [{"name": repo.partition("/")[2], "results": [result] if metrics else []}],
     }
-    text = next(
-        (file.read_text("utf-8") for file in (folder / CARD, folder / "card.md") if file.is_file()), None
-    )
-    if text is None:
+    card = next((file for file in (folder / CARD, folder / "card.md") if file.is_file()), None)
+    if card is not None:
+        # without the front matter of an earlier card
+        text = re.sub(r"\A---\n.*?\n---\n", "", card.read_text("utf-8"), count=1, flags=re.S)
+    else:
         lines = [f"- {metric['name']}: {metric['value']:.4g}" for metric in metrics]
         text = "\n".join(
             [f"# {repo}", "", f"Data: {source}", *(["", "Test split:", "", *lines] if lines else [])]
         )
     use = f'from molslice import from_pretrained\n\nfrom_pretrained("{repo}").predict(["CCO"])'
     header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    return f"---\n{header}---\n\n{_without_front(text).strip()}\n\n## Use\n\n```python\n{use}\n```\n"
-
-
-def _without_front(text: str) -> str:
-    """Remove the front matter of an earlier card."""
-    return re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.S)
+    return f"---\n{header}---\n\n{text.strip()}\n\n## Use\n\n```python\n{use}\n```\n"
 
 
 def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
@@ -220,7 +210,9 @@ def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
     else:
         kind, rows = _test_errors(folder)
         label = f"{kind.upper()} of the members, mean," if is_ensemble(folder) else kind.upper()
-        source = _data_name(folder)
+        config = load_model(folder).data_config
+        path = config.options.get("path")
+        source = Path(path).name if isinstance(path, str) else config.name
     metrics = [
         {"type": kind, "value": value, "name": f"{label} of {with_unit(name, unit)}"}
         for name, unit, value in rows
@@ -245,29 +237,3 @@ def _test_errors(folder: Path) -> tuple[str, list[tuple[str, str, float]]]:
         if len(values) == len(numbers):
             rows.append((name, units.get(name, ""), sum(values) / len(values)))
     return kind, rows
-
-
-def _data_name(folder: Path) -> str:
-    """Return the file name of the data of a run, or the name of its data set."""
-    config = load_model(folder).data_config
-    path = config.options.get("path")
-    return Path(path).name if isinstance(path, str) else config.name
-
-
-def _import_hub(what: str) -> ModuleType:
-    try:
-        return importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise MolsliceError(f"{what} needs huggingface_hub: pip install 'molslice[hub]'") from error
-
-
-@contextmanager
-def _hub_errors(what: str) -> Iterator[None]:
-    """Convert errors of the library and the network."""
-    try:
-        yield
-    except MolsliceError:
-        raise
-    except Exception as error:  # noqa: BLE001 - errors of the library and of its network have no common base
-        reason = " ".join(str(error).split())[:500] or type(error).__name__
-        raise MolsliceError(f"cannot {what} the Hugging Face Hub: {reason}") from error

@@ -13,7 +13,7 @@ import numpy as np
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens
 from molslice.data.splits import Division, consecutive_rows
 from molslice.files.atomic import write_atomically
-from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
+from molslice.files.hub import claim_folder, datasets_library, download_folder
 from molslice.files.lines import GZIP_MAGIC, find_any
 from molslice.registry import check_choice
 from molslice.types import DataSpec, MolsliceError
@@ -118,9 +118,9 @@ class Mnist(ImageDataset):
         claim_folder(root, {"hub": name})
         if not _missing_files(_find_folder(root, variant) or root):
             return
-        datasets, folder = import_datasets(name), download_folder(options)
-        missing = _missing_files(folder)
-        with hub_errors(name):
+        with datasets_library(name) as datasets:
+            folder = download_folder(options)
+            missing = _missing_files(folder)
             tables = datasets.load_dataset(name)
             claim_folder(folder, {"hub": name}, fetched=len(missing) == len(FILES))
             for file in missing:

@@ -14,7 +14,7 @@ from molslice.data.images.decoding import Decoding, Item
 from molslice.data.splits import ALIASES, NAMES
 from molslice.files.atomic import atomic_path
 from molslice.files.cache import files_identity
-from molslice.files.hub import claim_folder, download_folder, hub_errors, import_datasets
+from molslice.files.hub import claim_folder, datasets_library, download_folder
 from molslice.files.tables.parquet import open_parquet, read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
@@ -166,8 +166,8 @@ def fetch_hub(name: str, root: Path) -> None:
     awaited = [_table_of(root, split) for split in noted.get("splits", ())]
     if find_tables(root) and all(path.is_file() for path in awaited):
         return
-    datasets, folder = import_datasets(name), download_folder({"root": root})
-    with hub_errors(name):
+    with datasets_library(name) as datasets:
+        folder = download_folder({"root": root})
         splits = datasets.load_dataset(name)
         claim_folder(folder, {"hub": name, "splits": list(splits)}, fetched=True)
         for split, table in splits.items():
