@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -107,15 +107,7 @@ def atomic_file(path: str | os.PathLike[str] | Url) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: The final path. A symbolic link is followed and kept.
-        content: The content; text is encoded as UTF-8.
-
-    Raises:
-        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
-    """
+    """Write a file as `atomic_file` does; text is encoded as UTF-8."""
     with atomic_file(path) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
@@ -149,8 +141,10 @@ def atomic_folder(
                 partial.mkdir()
                 yield partial
                 _sync_content(partial)
-                if replace:
-                    _move_aside(final)
+                if replace and final.exists():
+                    # renamed before its removal, so that no reader finds it incomplete
+                    os.rename(final, aside := _partial(final))
+                    shutil.rmtree(aside, ignore_errors=True)
                 _rename_folder(partial, final)
         except OSError as error:
             raise _named(error, partial, path) from error
@@ -193,8 +187,7 @@ def made_folder(path: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def reserved(path: str | os.PathLike[str] | Url | None) -> Iterator[None]:
+def reserved(path: str | os.PathLike[str] | Url | None) -> AbstractContextManager[None]:
     """Refuse to start while another process is writing the same file or folder.
 
     Use it around work whose result is written at its end.
@@ -207,11 +200,8 @@ def reserved(path: str | os.PathLike[str] | Url | None) -> Iterator[None]:
         UnwritableError: The folder of the path cannot be written.
     """
     if path is None or isinstance(path, Url):
-        yield
-        return
-    final = _final(path)
-    with lock_file(_hidden(final, "lock"), os.fspath(path)):
-        yield
+        return nullcontext()
+    return lock_file(_hidden(_final(path), "lock"), os.fspath(path))
 
 
 def move_folder(partial: Path, final: Path) -> None:
@@ -278,21 +268,9 @@ def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSErr
     return UnwritableError(error.errno, error.strerror or str(error), os.fspath(path))
 
 
-def _move_aside(final: Path) -> None:
-    """Rename a folder before its removal, so that no reader finds it incomplete."""
-    if not final.exists():
-        return
-    aside = _partial(final)
-    os.rename(final, aside)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def _rename_folder(partial: Path, final: Path) -> None:
     try:
-        if _must_stay(final):
-            _fill(partial, final)
-        else:
-            os.rename(partial, final)
+        (_fill if _must_stay(final) else os.rename)(partial, final)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial)) from error

@@ -17,13 +17,7 @@ SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset
 
 
 def download_folder(options: Mapping[str, Any]) -> Path:
-    """Create the folder for the files of a data set if it is missing.
-
-    Args:
-        options: The options of the data set; `root` is the folder.
-
-    Returns:
-        The folder.
+    """Create the folder `root` of the options of a data set if it is missing, and return it.
 
     Raises:
         MolsliceError: The option `root` is missing, or the folder cannot be created.

@@ -14,7 +14,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -94,16 +94,9 @@ class Owner(NamedTuple):
         return self.start != _start(self.pid)
 
 
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which must exist, until the block ends.
-
-    Raises:
-        MolsliceError: Another process holds the lock. The message names that process.
-        UnwritableError: The folder cannot be written.
-    """
-    with lock_file(folder / LOCK, str(folder)):
-        yield
+def lock_folder(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock of a folder, which must exist; see `lock_file`."""
+    return lock_file(folder / LOCK, str(folder))
 
 
 @contextmanager

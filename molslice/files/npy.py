@@ -38,13 +38,11 @@ def read_array_header(stream: BinaryIO) -> tuple[int, tuple[int, ...], str]:
     length = int.from_bytes(start[len(_MAGIC) :], "little")
     text = stream.read(length)
     match = _HEADER.fullmatch(text)
-    if start[: len(_MAGIC)] != _MAGIC or match is None:
+    sizes = match[2].decode().split(",") if match is not None else []
+    shape = tuple(int(size) for size in sizes if size.strip())
+    if match is None or start[: len(_MAGIC)] != _MAGIC or repr(shape)[1:-1].encode() != match[2]:
         raise ValueError("the header of the array is damaged")
-    descr, sizes = match[1].decode(), [size.strip() for size in match[2].decode().split(",")]
-    shape = tuple(int(size) for size in sizes if size)
-    if repr(shape)[1:-1].encode() != match[2]:
-        raise ValueError("the header of the array is damaged")
-    return len(start) + length, shape, descr
+    return len(start) + length, shape, match[1].decode()
 
 
 _BLOCK = 1 << 22  # bytes

@@ -27,15 +27,8 @@ NO_LIMIT = 1 << 60  # old control groups write a larger number for "no limit"
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """Return the resident set of a process in bytes.
-
-    Args:
-        process: Process id, or `self`.
-
-    Returns:
-        Bytes; None if they are not available or the process has ended.
-    """
-    return _status(process, "VmRSS")
+    """Return the resident set of a process in bytes; None if it is not available or the process has ended."""
+    return _entry(f"/proc/{process}/status", "VmRSS")
 
 
 def peak_bytes() -> int | None:
@@ -43,12 +36,9 @@ def peak_bytes() -> int | None:
 
     None if it is not available.
     """
-    # ru_maxrss is the second choice, because Linux inherits it from the parent process.
-    peak = _status("self", "VmHWM")
-    if peak is None and resource is not None:
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return peak
+    # ru_maxrss is the second choice, because Linux inherits it from the parent process
+    peak = _entry("/proc/self/status", "VmHWM")
+    return peak if peak is not None or resource is None else _largest(resource.RUSAGE_SELF)
 
 
 def ended_peak_bytes() -> int | None:
@@ -56,10 +46,12 @@ def ended_peak_bytes() -> int | None:
 
     None if it is not available.
     """
-    if resource is None:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    return None if resource is None else _largest(resource.RUSAGE_CHILDREN)
+
+
+def _largest(who: int) -> int:
+    assert resource is not None
+    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def restart_peak() -> None:
@@ -79,7 +71,7 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
     Args:
         budget_bytes: Largest growth in bytes. With None, or on a system without limits, there is no limit.
     """
-    data = _status("self", "VmData")
+    data = _entry("/proc/self/status", "VmData")
     if budget_bytes is None or resource is None or data is None:
         yield
         return
@@ -97,20 +89,17 @@ def limited_growth(budget_bytes: int | None) -> Iterator[None]:
 def available_bytes(*, swap: bool = False) -> int | None:
     """Return the bytes that a new process can use, in the machine and its control group.
 
-    Cached files do not count as used.
+    Cached files do not count as used. None if the number is not available.
 
     Args:
         swap: Whether to add the free swap space.
-
-    Returns:
-        Bytes; None if they are not available.
     """
-    free = [_entry(Path("/proc/meminfo"), "MemAvailable")]
+    free = [_entry("/proc/meminfo", "MemAvailable")]
     limit = _number(CGROUP / "memory.max")
     if limit is not None and limit < NO_LIMIT:
         free.append(limit - (_number(CGROUP / "memory.current") or 0) + _cached_bytes())
     known = [number for number in free if number is not None]
-    more = (_entry(Path("/proc/meminfo"), "SwapFree") or 0) if swap else 0
+    more = (_entry("/proc/meminfo", "SwapFree") or 0) if swap else 0
     return max(0, min(known)) + more if known else None
 
 
@@ -124,20 +113,13 @@ def _cached_bytes() -> int:
     return sum(int(values.get(name, 0)) for name in ("inactive_file", "active_file"))
 
 
-def _status(process: int | str, key: str) -> int | None:
-    return _entry(Path(f"/proc/{process}/status"), key)
-
-
-def _entry(path: Path, key: str) -> int | None:
+def _entry(path: str, key: str) -> int | None:
     try:
-        text = path.read_text(encoding="ascii", errors="replace")
+        text = Path(path).read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name == key:
-            return int(value.split()[0]) * 1024
-    return None
+    entries = (line.partition(":") for line in text.splitlines())
+    return next((int(value.split()[0]) * 1024 for name, _, value in entries if name == key), None)
 
 
 def _number(path: Path) -> int | None:

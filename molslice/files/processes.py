@@ -52,14 +52,7 @@ def count_cores() -> int:
 
 
 def check_workers(workers: int | None) -> None:
-    """Check a number of worker processes or threads.
-
-    Args:
-        workers: The number; None for the default, which is always valid.
-
-    Raises:
-        MolsliceError: The number is negative or above `MAX_WORKERS`.
-    """
+    """Check that a number of worker processes or threads is at most `MAX_WORKERS`; None is the default."""
     if workers is not None and not 0 <= workers <= MAX_WORKERS:
         raise MolsliceError(f"workers must be 0 to {MAX_WORKERS}, got {workers}")
 

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from molslice.files.processes import count_cores
@@ -69,13 +70,13 @@ def ray_map(
         data: Any = ray.data.from_items(rows, override_num_blocks=len(rows))
         if split is not None:
             data = data.map_batches(
-                _Splitter(split, where), batch_size=1, num_cpus=0, compute=TaskPoolStrategy(size=1)
+                _Stage(split, where), batch_size=1, num_cpus=0, compute=TaskPoolStrategy(size=1)
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # there is no other way yet to bound the retries
             data = data.map_batches(
-                _Worker,
-                fn_constructor_args=(work, where),
+                _Stage,
+                fn_constructor_args=(partial(_single, work), where),
                 batch_size=1,
                 compute=pool,
                 num_cpus=1,
@@ -94,38 +95,34 @@ def ray_map(
             ) from error
 
 
-class _Splitter:
-    """Divides items; a failure is an item, which the workers hand on."""
+class _Stage:
+    """Calls a function that yields results, in a worker. A failure is a result, which a later stage hands on.
 
-    def __init__(self, split: Split, where: str) -> None:
-        self.split, self.where = split, where
+    Args:
+        function: The function.
+        where: The working folder of the process that iterates, so that relative paths mean the same.
+    """
+
+    def __init__(self, function: Split, where: str) -> None:
+        self.function, self.where = function, where
 
     def __call__(self, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        _change_folder(self.where)
-        for item in batch["item"]:
-            try:
-                for divided in self.split(pickle.loads(item)):
-                    yield _row(divided)
-            except (MolsliceError, OSError) as error:
-                yield _row(_Failure(error))
-
-
-class _Worker:
-    """Calls the function, in an actor."""
-
-    def __init__(self, work: Work, where: str) -> None:
-        self.work = work
-        _change_folder(where)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        with contextlib.suppress(OSError):  # this machine may not have the folder
+            os.chdir(self.where)
         (content,) = batch["item"]
         item = pickle.loads(content)
         if isinstance(item, _Failure):
-            return _row(item)
+            yield _row(item)
+            return
         try:
-            return _row(self.work(item))
+            for result in self.function(item):
+                yield _row(result)
         except (MolsliceError, OSError) as error:
-            return _row(_Failure(error))
+            yield _row(_Failure(error))
+
+
+def _single(work: Work, item: Any) -> list[Any]:  # noqa: ANN401
+    return [work(item)]
 
 
 class _Failure:
@@ -149,12 +146,6 @@ def _result(content: bytes) -> Any:  # noqa: ANN401
     if isinstance(value, _Failure):
         raise value.error if isinstance(value.error, MolsliceError) else MolsliceError(value.text)
     return value
-
-
-def _change_folder(where: str) -> None:
-    """Let relative paths mean the same as in the process that iterates, if this machine has the folder."""
-    with contextlib.suppress(OSError):
-        os.chdir(where)
 
 
 def _import_ray() -> Any:  # noqa: ANN401

@@ -24,10 +24,7 @@ PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and an archive of torch with pic
 
 
 def check_received(file: Path) -> None:
-    """Check that a file can be read: a regular file, and inside of its folder if it is a link.
-
-    Args:
-        file: The file; one that does not exist passes.
+    """Check that a file is a regular one, and inside of its folder if it is a link; a missing file passes.
 
     Raises:
         MolsliceError: It cannot be read. The message names the file and the reason.

@@ -27,6 +27,9 @@ LOCAL = "file://"
 class Url:
     """The URL of a file, in place of a path.
 
+    Every method raises a `MolsliceError` if the file or the store cannot be used, the protocol is unknown, or
+    a package for it is missing.
+
     Attributes:
         text: The URL. Several joined by `::` as in fsspec are possible, such as `simplecache::s3://bucket/key`.
     """
@@ -45,47 +48,27 @@ class Url:
         return link.rpartition("/")[2]
 
     def open(self) -> io.BufferedReader:
-        """Open the file to read bytes. An error of reading is an `OSError`, whatever the protocol.
-
-        Raises:
-            MolsliceError: The file does not exist or cannot be read, or the protocol needs a missing package.
-        """
+        """Open the file to read bytes. An error of reading is an `OSError`, whatever the protocol."""
         with self._located("read") as (system, path):
             return io.BufferedReader(_Reader(system.open(path, "rb")), _BUFFER)
 
     def exists(self) -> bool:
-        """Return whether there is a file of this URL.
-
-        Raises:
-            MolsliceError: The store cannot be read.
-        """
+        """Return whether there is a file of this URL."""
         with self._located("read") as (system, path):
             return bool(system.isfile(path))
 
     def size(self) -> int:
-        """Return the number of bytes; 0 if the store does not report it.
-
-        Raises:
-            MolsliceError: The file does not exist or cannot be read.
-        """
+        """Return the number of bytes; 0 if the store does not report it."""
         with self._located("read") as (system, path):
             return int(system.size(path) or 0)
 
     def unlink(self) -> None:
-        """Remove the file of this URL.
-
-        Raises:
-            MolsliceError: The store does not allow it.
-        """
+        """Remove the file of this URL."""
         with self._located("remove") as (system, path):
             system.rm_file(path)
 
     def matches(self) -> "list[Url]":
-        """Return the files that this pattern, such as `s3://bucket/*.csv`, matches, in alphabetical order.
-
-        Raises:
-            MolsliceError: The store cannot be listed.
-        """
+        """Return the files that this pattern, such as `s3://bucket/*.csv`, matches, in alphabetical order."""
         with self._located("list") as (system, path):
             entries = system.glob(path, detail=True)
         before, _, after = self.text.partition(path)
@@ -96,7 +79,6 @@ class Url:
         """Yield a binary stream; the file exists when the block ends without an error, and else not.
 
         Raises:
-            MolsliceError: A package for the protocol is missing, or the protocol is unknown.
             OSError: The file cannot be written. The message names the reason, but not the file.
         """
         # an instance of its own, because a transaction includes all files that an instance writes
@@ -156,12 +138,7 @@ def as_file(text: "str | os.PathLike[str] | Url") -> File:
 
 
 def file_size(file: File) -> int:
-    """Return the number of bytes of a file.
-
-    Raises:
-        OSError: A local file cannot be read.
-        MolsliceError: A URL cannot be read.
-    """
+    """Return the number of bytes of a file; an `OSError` if a local file cannot be read."""
     return file.size() if isinstance(file, Url) else file.stat().st_size
 
 

@@ -98,11 +98,9 @@ class ParquetTable(Table):
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Convert a value to one of JSON: bytes to hexadecimal digits, a date or a decimal to its text."""
-    return json.loads(json.dumps(value, default=_to_json))
-
-
-def _to_json(value: Any) -> str:  # noqa: ANN401
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return json.loads(
+        json.dumps(value, default=lambda one: one.hex() if isinstance(one, bytes) else str(one))
+    )
 
 
 def _decoded(value: bytes) -> str:
