@@ -63,7 +63,7 @@ class ChunkLog:
     and otherwise stays.
 
     Args:
-        target: The output file.
+        target: The output file; None for an output whose chunks are not kept.
         identity: JSON values on which the predictions depend, besides the input.
         resume: Whether to continue with the chunks that are there.
 
@@ -72,19 +72,19 @@ class ChunkLog:
             or another process is writing them.
     """
 
-    def __init__(self, target: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
-        self.folder, self.identity = log_folder(target), dict(identity)
-        self._target, self._resume = target, resume
+    def __init__(self, target: Path | None, identity: Mapping[str, Any], *, resume: bool) -> None:
+        self.folder = None if target is None else log_folder(target)
+        self.identity, self._target, self._resume = dict(identity), target, resume
         self._exits = contextlib.ExitStack()
         self._file: BinaryIO | None = None
         self._end = 0  # of the complete records
         self._first = b""  # the record of the first chunk, until there is a second
 
     def __enter__(self) -> Self:
-        if self.folder.exists():
-            self._check()
+        if self.folder is not None and self.folder.exists():
+            self._check(self.folder)
             if self._resume:
-                self._open()
+                self._open(self.folder)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -100,7 +100,7 @@ class ChunkLog:
         """Yield the checksum of the SMILES and the predictions of each finished chunk, in order."""
         if self._file is None:
             return
-        while (record := self._read()) is not None:
+        while (record := self._read(self._file)) is not None:
             yield record
         self._file.truncate(self._end)
         self._file.seek(self._end)
@@ -111,6 +111,8 @@ class ChunkLog:
         Raises:
             OSError: The disk is full or broken.
         """
+        if self.folder is None:
+            return
         values = np.ascontiguousarray(rows.values, "<f4")
         reasons = {row: reason for row, reason in enumerate(rows.errors) if reason is not None}
         header = {
@@ -126,60 +128,59 @@ class ChunkLog:
         if self._file is None and not self._first:
             self._first = record
             return
-        if self._file is None:
-            self._open()
-        assert self._file is not None
-        self._file.write(self._first + record)
-        self._file.flush()
+        file = self._file or self._open(self.folder)
+        file.write(self._first + record)
+        file.flush()
         self._first = b""
 
     def discard(self) -> None:
         """Remove the folder, because the output is complete."""
         self.__exit__()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _check(self) -> None:
+    def _check(self, folder: Path) -> None:
         """Check that the folder belongs to this prediction, or is left from a start without a finished chunk.
 
         Raises:
             MolsliceError: It does not, or it is not to be continued.
         """
-        if not self.folder.is_dir() or not set(os.listdir(self.folder)) - {LOCK, RECORDS}:
+        if not folder.is_dir() or not set(os.listdir(folder)) - {LOCK, RECORDS}:
             return
         try:
-            identity = read_json_object(self.folder / IDENTITY)
+            identity = read_json_object(folder / IDENTITY)
         except MolsliceError as error:
             raise MolsliceError(
-                f"{self.folder} is not the unfinished prediction of {self._target}: {error}; choose another "
+                f"{folder} is not the unfinished prediction of {self._target}: {error}; choose another "
                 "name for the output"
             ) from error
         words = describe_difference(identity, self.identity)
         if words and self._resume:
             raise MolsliceError(
-                f"{self.folder} is an unfinished prediction with another {words}; delete it, or choose "
+                f"{folder} is an unfinished prediction with another {words}; delete it, or choose "
                 "another name for the output"
             )
         if not self._resume:
-            raise unfinished_error(self.folder)
+            raise unfinished_error(folder)
 
-    def _open(self) -> None:
-        self.folder.mkdir(exist_ok=True)
-        self._exits.enter_context(lock_folder(self.folder))
-        path = self.folder / RECORDS
-        if not (self.folder / IDENTITY).exists():
+    def _open(self, folder: Path) -> BinaryIO:
+        folder.mkdir(exist_ok=True)
+        self._exits.enter_context(lock_folder(folder))
+        path = folder / RECORDS
+        if not (folder / IDENTITY).exists():
             path.write_bytes(b"")
-            write_atomically(self.folder / IDENTITY, json.dumps(self.identity, indent=1) + "\n")
+            write_atomically(folder / IDENTITY, json.dumps(self.identity, indent=1) + "\n")
         self._file = self._exits.enter_context(path.open("r+b"))
+        return self._file
 
-    def _read(self) -> tuple[str, TableRows] | None:
+    def _read(self, file: BinaryIO) -> tuple[str, TableRows] | None:
         """Read one record; None at the end, and for a record that is torn or damaged."""
-        assert self._file is not None
-        checksum, length = self._file.read(CHECKSUM_BYTES), self._file.read(LENGTH_BYTES)
-        left = os.fstat(self._file.fileno()).st_size - self._file.tell()
-        content = self._file.read(min(int.from_bytes(length), left))  # a damaged length may be enormous
+        checksum, length = file.read(CHECKSUM_BYTES), file.read(LENGTH_BYTES)
+        left = os.fstat(file.fileno()).st_size - file.tell()
+        content = file.read(min(int.from_bytes(length), left))  # a damaged length may be enormous
         if hashlib.sha256(length + content).digest() != checksum:
             return None
-        self._end = self._file.tell()
+        self._end = file.tell()
         line, _, data = content.partition(b"\n")
         header = json.loads(line)
         values = np.frombuffer(data, "<f4").reshape(header["shape"]).astype(np.float32)

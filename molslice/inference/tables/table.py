@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import tee
 from pathlib import Path
@@ -130,13 +130,14 @@ def predict_table(
     sources = [source] if isinstance(source, str | Path | Url) else list(source)
     target = as_file(target)
     check_target(target, endings)
+    kept = target if isinstance(target, Path) and target != STDOUT and engine is None else None
     with (
         # a worker that continues after another one may be on another machine
         reserved(None if target == STDOUT or resume else target),
         open_molecules(
             sources, smiles_column=smiles_column or predictor.smiles_column, delimiter=delimiter
         ) as table,
-        _open_log(target, predictor, options, engine, resume) as log,
+        ChunkLog(kept, {} if kept is None else _log_identity(predictor, options), resume=resume) as log,
     ):
         check_source(table.paths, target)
         _check_conditions(predictor, table)
@@ -160,18 +161,16 @@ def predict_table(
         except (UnwritableError, _OtherInputError):
             raise
         except _RefusedRowError as error:
-            if log is not None:
-                log.discard()  # the corrected input has other rows
+            log.discard()  # the corrected input has other rows
             raise MolsliceError(f"{error}; {target} is not written") from error
         except MolsliceError as error:
             done = f" although {report.rows} rows were predicted" if report.rows else ""
-            kept = f"; {log.folder.name} keeps them for --resume" if log is not None and log.is_kept else ""
-            raise MolsliceError(f"{error}; {target} is not written{done}{kept}") from error
+            how = f"; {log.folder.name} keeps them for --resume" if log.folder and log.is_kept else ""
+            raise MolsliceError(f"{error}; {target} is not written{done}{how}") from error
         except KeyboardInterrupt as interrupt:
-            how = "; the same command with --resume continues" if log is not None and log.is_kept else ""
+            how = "; the same command with --resume continues" if log.is_kept else ""
             raise KeyboardInterrupt(f"stopped after {report.rows} rows{how}") from interrupt
-        if log is not None:
-            log.discard()
+        log.discard()
     if measured is not None:
         report.metrics, report.trained = measured.compare(), measured.trained
     return report
@@ -199,30 +198,13 @@ def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions =
     }
 
 
-@contextlib.contextmanager
-def _open_log(
-    target: File,
-    predictor: SmilesPredictor,
-    options: PredictionOptions,
-    engine: Engine | None,
-    resume: bool,
-) -> Iterator[ChunkLog | None]:
-    """Open the log of the finished chunks; None for standard output, URLs and other engines.
-
-    Raises:
-        MolsliceError: There are finished chunks that do not fit, or that are not to be continued.
-    """
-    if target == STDOUT or isinstance(target, Url) or engine is not None:
-        yield None
-        return
-    identity = {
+def _log_identity(predictor: SmilesPredictor, options: PredictionOptions) -> dict[str, Any]:
+    return {
         **prediction_identity(predictor, options),
         "chunk_rows": predictor.chunk_rows,
         "device": predictor.device.type,
         "versions": {**current_versions(), "torch": torch.__version__},
     }
-    with ChunkLog(target, identity, resume=resume) as log:
-        yield log
 
 
 def _stream(
@@ -264,7 +246,7 @@ def estimate_rows(paths: Sequence[str | File]) -> int:
 def _in_this_program(
     options: PredictionOptions,
     workers: int | None,
-    log: ChunkLog | None,
+    log: ChunkLog,
     predictor: SmilesPredictor,
     table: MoleculeTable,
     columns: Sequence[str],
@@ -277,10 +259,9 @@ def _in_this_program(
     if workers is None:
         workers = default_workers(predictor.device, table.size // ROW_BYTES)
     chunks, rows = table.chunks(predictor.chunk_rows, columns), 0
-    for checksum, predictions in log.finished() if log is not None else ():
+    for checksum, predictions in log.finished():
         chunk = next(chunks, None)
         if chunk is None or smiles_checksum(predictor.rows_of(chunk, table.smiles_column)) != checksum:
-            assert log is not None
             raise _OtherInputError(
                 f"{name_of(table.paths)} is not the input of the unfinished prediction: it differs after row "
                 f"{rows}; delete {log.folder} to start again"
@@ -292,8 +273,7 @@ def _in_this_program(
     with contextlib.closing(predictor.predict_chunks(smiles, options, workers)) as predicted:
         for predictions, chunk in zip(predicted, chunks, strict=True):
             rows = predictions.table_rows()
-            if log is not None:
-                log.add(predictor.rows_of(chunk, table.smiles_column), rows)
+            log.add(predictor.rows_of(chunk, table.smiles_column), rows)
             yield chunk, rows, table.position
 
 
