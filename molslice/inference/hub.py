@@ -62,7 +62,7 @@ def from_pretrained(
         cache_dir: Folder for downloaded files; None for the default of the Hub's library.
         token: Token for a private repository; None for the default of the Hub's library.
         local_files_only: Whether to use downloaded files only, without the network.
-        device: Where to compute, such as `cpu` or `cuda`.
+        device: As in `load_model`.
         fragment: As in `load_model`.
         wildcards: As in `load_model`.
 
@@ -159,14 +159,6 @@ def hub_card(folder: Path, repo: str, license: str) -> str:  # noqa: A002 - the 
     """Write the card of a model: front matter that the Hub reads, then text.
 
     The text comes from `README.md` or `card.md` of the folder if there is one.
-
-    Args:
-        folder: The model folder.
-        repo: The repository.
-        license: Identifier of the license.
-
-    Returns:
-        Markdown with front matter: license, library, tags, and the measured errors with their data.
 
     Raises:
         MolsliceError: A file of the folder cannot be read.

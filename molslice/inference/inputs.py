@@ -37,9 +37,6 @@ def molecule_rows(molecules: Molecules) -> list[str]:
     DataFrame the column of SMILES is found as in files: by a usual name such as `smiles`, or as the only
     column of SMILES. A DataFrame of one column needs no name. The index of pandas is not used.
 
-    Args:
-        molecules: One or several molecules: see `Molecules`.
-
     Returns:
         One text for each row. It is an `Unreadable` with the reason if the value is missing (None, NaN,
         `pandas.NA`), is neither a string nor an RDKit molecule, or is a molecule without SMILES.
@@ -50,9 +47,14 @@ def molecule_rows(molecules: Molecules) -> list[str]:
     if isinstance(molecules, str) or _is_rdkit_mol(molecules):
         return [_row(molecules)]
     if _is_frame(molecules):
-        molecules = _column(molecules)
+        table = _FrameTable(molecules)
+        molecules = table.column(find_smiles_column(table, alone=True))
     if isinstance(molecules, np.ndarray):
-        molecules = _flat(molecules)
+        if molecules.ndim > 1 and (molecules.ndim > 2 or molecules.shape[1] != 1):
+            raise MolsliceError(
+                f"an array of molecules must have one column, got the shape {molecules.shape}"
+            )
+        molecules = molecules.reshape(-1)
     wrong = bytes | bytearray | memoryview | Mapping | Set
     if not isinstance(molecules, Iterable) or isinstance(molecules, wrong):
         raise MolsliceError(f"molecules must be {FORMS}, got {type(molecules).__name__}")
@@ -162,31 +164,12 @@ def _is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def _flat(array: np.ndarray) -> np.ndarray:
-    """Return an array of rows.
-
-    Raises:
-        MolsliceError: It has more than one column.
-    """
-    if array.ndim <= 1:
-        return array.reshape(-1)
-    if array.ndim == 2 and array.shape[1] == 1:
-        return array[:, 0]
-    raise MolsliceError(f"an array of molecules must have one column, got the shape {array.shape}")
-
-
 def _is_frame(value: object) -> bool:
     """Return whether a value is a DataFrame of pandas or polars, neither of which is imported."""
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if polars is not None and isinstance(value, polars.LazyFrame):
         raise MolsliceError("molecules must not be a LazyFrame; call collect() first")
     return any(library is not None and isinstance(value, library.DataFrame) for library in (pandas, polars))
-
-
-def _column(frame: Any) -> Iterable[object]:  # noqa: ANN401
-    """Return the column of SMILES of a DataFrame."""
-    table = _FrameTable(frame)
-    return table.column(find_smiles_column(table, alone=True))
 
 
 class _FrameTable(Table):

@@ -46,12 +46,10 @@ def load_model(
     """
     path = find_model(name_or_path)
     predictor = _load_folder(path, str(name_or_path), _find_device(device))
-    if fragment is not None:
-        check_choices(fragment=fragment)
-        predictor.fragment = fragment
-    if wildcards is not None:
-        check_choices(wildcards=wildcards)
-        predictor.wildcards = wildcards
+    for option, value in {"fragment": fragment, "wildcards": wildcards}.items():
+        if value is not None:
+            check_choices(**{option: value})
+            setattr(predictor, option, value)
     return predictor
 
 
@@ -63,9 +61,7 @@ def _load_folder(
         if not model.needs_encoder:
             return FittedPredictor(model, name, path)
         folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
-        for run in folders:
-            check_inside(run, path)
-        encoder, *networks = (Predictor(read_run(run), str(run), target) for run in folders)
+        encoder, *networks = _load_inside(folders, path, target)
         expected = learned_targets(model.targets, model.classes)
         for network in networks:
             tuned = network.targets
@@ -76,21 +72,21 @@ def _load_folder(
                 )
         return FittedPredictor(model, name, path, encoder, networks)
     if is_ensemble(path):
-        folders = member_folders(path)
-        for run in folders:
-            check_inside(run, path)
-        members = [Predictor(read_run(run), str(run), target) for run in folders]
-        return EnsemblePredictor(members, name, path)
+        return EnsemblePredictor(_load_inside(member_folders(path), path, target), name, path)
     if (path / LEARNER_FILE).is_file():
         raise MolsliceError(f"no such file: {path / FIT}; its folder is incomplete")
     return Predictor(read_run(path), name, target, path.parent if path.is_file() else path)
 
 
-def find_model(name_or_path: str | Path) -> Path:
-    """Return the folder of a trained model.
+def _load_inside(runs: list[Path], folder: Path, device: torch.device) -> list[Predictor]:
+    """Load the networks of a model, all of which must be inside of its folder."""
+    for run in runs:
+        check_inside(run, folder)
+    return [Predictor(read_run(run), str(run), device) for run in runs]
 
-    Args:
-        name_or_path: A run folder, a checkpoint folder, or the name of a model that ships with the package.
+
+def find_model(name_or_path: str | Path) -> Path:
+    """Return the folder of a trained model, which may be the name of one that ships with the package.
 
     Raises:
         MolsliceError: The folder or name does not exist.
@@ -98,8 +94,7 @@ def find_model(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.exists():
         return path
-    looks_like_path = len(path.parts) != 1
-    if looks_like_path or str(name_or_path) not in pretrained_names():
+    if len(path.parts) != 1 or str(name_or_path) not in pretrained_names():
         shipped = ", ".join(pretrained_names()) or "(none)"
         raise MolsliceError(
             f"no model {str(name_or_path)!r}: no folder of that path, and the models that ship with "

@@ -85,14 +85,7 @@ class AttentionMap:
 
 
 def record_calls(model: nn.Module, *inputs: Any) -> list[AttentionCall]:  # noqa: ANN401
-    """Run `model(*inputs)` in evaluation mode without gradients and record the calls of its attentions.
-
-    Args:
-        model: The model. Its training mode is restored.
-        *inputs: The arguments of the model, such as a batch.
-
-    Returns:
-        The calls, in order.
+    """Run `model(*inputs)` in evaluation mode without gradients, and record the calls of its attentions.
 
     Raises:
         MolsliceError: The model has no attention.
@@ -130,16 +123,9 @@ def attention_maps(
     *inputs: Any,  # noqa: ANN401
     kind: Kind = "exact",
 ) -> list[AttentionMap]:
-    """Compute the attention map of each layer for one batch.
+    """Compute the map of each call of an attention in `model(*inputs)`, in order.
 
-    Args:
-        model: The model.
-        *inputs: The arguments of the model, such as a batch.
-        kind: The kind of map. With `exact`, an attention without an exact map gives its influence map, with
-            `kind="influence"`.
-
-    Returns:
-        One map for each call of an attention, in order.
+    With the kind `exact`, an attention without an exact map gives its influence map, with `kind="influence"`.
 
     Raises:
         MolsliceError: The model has no attention, or attends to a separate memory.
@@ -160,7 +146,7 @@ def map_of(
     Args:
         call: The call.
         layer: The index of the layer, from 0.
-        kind: The kind of map; see `attention_maps`.
+        kind: As in `attention_maps`.
         rows: The tokens i whose rows to compute, by differentiation; the map then has no parts and nothing by
             token, and influence is an estimate. None for all tokens.
 
@@ -172,7 +158,12 @@ def map_of(
         raise MolsliceError("attention maps need self-attention; this attention has a separate memory")
     tokens = call.tokens.masked_fill(~mask[..., None], 0.0)
     with _in_evaluation(attention), torch.no_grad():
-        computed = _exact(attention, tokens, call.context, rows) if kind == "exact" else None
+        computed = None
+        if kind == "exact":
+            if rows is None:
+                computed = attention.exact_map(tokens, call.context)
+            elif (known := attention.exact_rows(tokens, call.context, rows)) is not None:
+                computed = ExactMap(known)
         if computed is None:
             kind, computed = "influence", ExactMap(influence_map(attention, tokens, call.context, rows))
     is_real = mask if rows is None else mask[:, rows]
@@ -180,15 +171,6 @@ def map_of(
     return AttentionMap(
         attention.name, layer, kind, weights, mask, dict(computed.parts), dict(computed.by_token), rows
     )
-
-
-def _exact(
-    attention: Attention, tokens: Tensor, context: TokenContext, rows: Tensor | None
-) -> ExactMap | None:
-    if rows is None:
-        return attention.exact_map(tokens, context)
-    weights = attention.exact_rows(tokens, context, rows)
-    return None if weights is None else ExactMap(weights)
 
 
 @torch.enable_grad()
@@ -210,9 +192,6 @@ def influence_map(
         tokens: The input of the attention.
         context: The mask and the other inputs of the attention.
         rows: Indices of the rows to estimate; None for all rows, exactly.
-
-    Returns:
-        One map for all heads, row i and column j.
 
     Source: Hutchinson 1990 (doi 10.1080/03610919008812866), the estimate of a trace.
     """
@@ -242,13 +221,8 @@ def _repeated(context: TokenContext, b: int, copies: int) -> TokenContext:
         return None if tensor is None else tensor[b : b + 1].detach().expand(copies, *tensor.shape[1:])
 
     mask = context.token_mask[b : b + 1].expand(copies, -1)
-    return TokenContext(
-        mask,
-        repeat(context.pair_bias),
-        repeat(context.pair_weights),
-        repeat(context.masked_bias),
-        repeat(context.carry),
-    )
+    pair_bias, pair_weights = repeat(context.pair_bias), repeat(context.pair_weights)
+    return TokenContext(mask, pair_bias, pair_weights, repeat(context.masked_bias), repeat(context.carry))
 
 
 def mixed_tokens(call: AttentionCall) -> Float[Tensor, "B N E"] | None:

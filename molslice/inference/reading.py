@@ -19,10 +19,6 @@ def default_workers(device: torch.device, rows: int) -> int:
     """Return the number of worker processes for an input: all cores if it is large, and 0 otherwise.
 
     A device waits for one process that reads SMILES, so there fewer rows are many.
-
-    Args:
-        device: Where the model computes.
-        rows: Number of rows, or an estimate of it.
     """
     return count_cores() if rows >= (PARALLEL_ROWS if device.type == "cpu" else DEVICE_PARALLEL_ROWS) else 0
 
