@@ -117,12 +117,17 @@ def condition(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Predict, and return 1 if no molecule could be read."""
     from molslice.inference.load import Predictor, load_model
+    from molslice.inference.tables.table import estimate_rows
 
     _check_usage(args)
     if args.engine:  # its workers load the model again
         predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
+    elif args.submission:
+        predictor = load_chosen_model(args)
     else:
-        predictor = load_chosen_model(args, None if args.submission else partial(_count_rows, args))
+        predictor = load_chosen_model(
+            args, lambda: len(args.smiles) if args.input is None else estimate_rows(args.input)
+        )
     options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, options, args)
@@ -132,13 +137,6 @@ def run(args: argparse.Namespace) -> int:
         return _write_submission(predictor, args)
     args.usage_error("--submission needs the run of a network")
     raise AssertionError("a usage error ends the program")
-
-
-def _count_rows(args: argparse.Namespace) -> int:
-    """Return the number of molecules of `--smiles`, or an estimate for `--input`."""
-    from molslice.inference.tables.table import estimate_rows
-
-    return len(args.smiles) if args.input is None else estimate_rows(args.input)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -159,7 +157,9 @@ def _predict_listed(
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
-    conditions = _conditions(args)
+    conditions = None if args.condition is None else dict(args.condition)
+    if conditions is not None and len(conditions) < len(args.condition):
+        args.usage_error("--condition: a name is given twice")
     predictions = predictor.predict_with_errors(
         args.smiles, conditions=conditions, options=options, workers=args.workers, progress=True
     )
@@ -186,16 +186,6 @@ def _predict_listed(
         return 1
     tell_treated_rows(predictions.replaced, wildcards)
     return 0
-
-
-def _conditions(args: argparse.Namespace) -> dict[str, str] | None:
-    """Return the value of each condition by name; None without any."""
-    if args.condition is None:
-        return None
-    conditions = dict(args.condition)
-    if len(conditions) < len(args.condition):
-        args.usage_error("--condition: a name is given twice")
-    return conditions
 
 
 def listed_json(

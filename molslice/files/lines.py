@@ -6,11 +6,11 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, AnyStr, cast
 
 from molslice.files.urls import File, Url
 from molslice.types import MolsliceError
@@ -126,28 +126,16 @@ def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
     Raises:
         MolsliceError: The file is damaged, or a line has more than `longest` bytes.
     """
-    number = 0
-    try:
-        for number, line in enumerate(iter(lambda: opened.content.readline(longest + 1), b""), start=1):
-            if len(line) > longest:
-                raise _too_long(path, number, longest)
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except READ_FAULTS as error:
-        raise read_error(path, number, error) from error
+    for number, line in _numbered(opened.content.readline, path, longest):
+        line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
-    r"""Yield the lines of an open text file in UTF-8 as `byte_lines` does.
+    r"""Yield the lines of an open text file in UTF-8 as `byte_lines` does, with the same arguments.
 
     UTF-16 and UTF-32 are found as `find_encoding` does. A file whose beginning has no \n may have \r as its
     line ends. Bytes that are not UTF-8 are kept.
-
-    Args:
-        opened: The open file.
-        path: Its name, for messages.
-        longest: Maximum number of bytes of a line.
 
     Raises:
         MolsliceError: The file is damaged or has another encoding than its beginning says, or a line has more
@@ -162,19 +150,28 @@ def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
         yield from byte_lines(opened, path, longest)
         return
     keep = "surrogateescape" if encoding == UTF8 else "strict"
-    text, number = io.TextIOWrapper(opened.content, encoding, keep, newline=None), 0
+    text = io.TextIOWrapper(opened.content, encoding, keep, newline=None)
     try:
-        for number, line in enumerate(iter(lambda: text.readline(longest + 1), ""), start=1):
-            if len(line) > longest:
-                raise _too_long(path, number, longest)
-            if number == 1:
-                line = line.removeprefix("\ufeff")
+        for number, line in _numbered(text.readline, path, longest):
+            line = line.removeprefix("\ufeff") if number == 1 else line
             yield line.removesuffix("\n").encode(errors="surrogateescape")
-    except (*READ_FAULTS, UnicodeDecodeError) as error:
-        raise read_error(path, number, error) from error
     finally:
         with suppress(ValueError):  # closed before
             text.detach()  # the file is not closed with its text
+
+
+def _numbered(readline: Callable[[int], AnyStr], path: File, longest: int) -> Iterator[tuple[int, AnyStr]]:
+    """Yield the lines of a file with their line ends, and their numbers from 1."""
+    number = 0
+    try:
+        while line := readline(longest + 1):
+            number += 1
+            if len(line) > longest:
+                length = f"line {number} has more than {longest:,} bytes"
+                raise MolsliceError(f"cannot read {path}: {length}; the file may not be a text file")
+            yield number, line
+    except (*READ_FAULTS, UnicodeDecodeError) as error:
+        raise read_error(path, number, error) from error
 
 
 def find_encoding(beginning: bytes) -> str:
@@ -243,12 +240,6 @@ def _check_compression(beginning: bytes, path: File) -> None:
     for name, magic in COMPRESSED.items():
         if magic.match(beginning):
             raise MolsliceError(f"{path} is compressed with {name}; decompress it, or use gzip or Zstandard")
-
-
-def _too_long(path: File, number: int, longest: int) -> MolsliceError:
-    return MolsliceError(
-        f"cannot read {path}: line {number} has more than {longest:,} bytes; the file may not be a text file"
-    )
 
 
 def read_error(path: File, number: int, fault: Exception) -> MolsliceError:

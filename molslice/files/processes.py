@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import IO, Any, Self, TypeVar
 
 from molslice.types import MolsliceError
@@ -88,13 +88,11 @@ class WorkerPool:
             self._pool = ProcessPoolExecutor(self.workers, context, _begin_worker, (self.state,))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         pool, self._pool = self._pool, None
         if pool is None:
             return
-        if error is not None:
+        if kind is not None:
             _kill_workers(pool)
         pool.shutdown(cancel_futures=True)
 
