@@ -154,14 +154,7 @@ def _fill_parser(parser: argparse.ArgumentParser, module: ModuleType) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. This function is the entry point `molslice`.
-
-    Args:
-        argv: The arguments; None takes `sys.argv`.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, by default the one of `sys.argv`, and return the exit code."""
     open_streams()
     args = argparse.Namespace(debug=False)
     try:

@@ -164,12 +164,7 @@ def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, device: str | None = None) -> None:
-    """Add `--quiet` and `--json`, before them `--device` if the verb has it.
-
-    Args:
-        parser: The parser of the verb.
-        device: As in `add_device`; None for a verb without this option.
-    """
+    """Add `--quiet` and `--json`, before them `--device` (see `add_device`) unless `device` is None."""
     if device is not None:
         add_device(parser, device)
     add_options(parser, "--quiet", "--json")
@@ -200,12 +195,7 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
 def load_chosen_model(
     args: argparse.Namespace, count_rows: Callable[[], int] | None = None
 ) -> "AnyPredictor":
-    """Load the model of `add_model` with the options of `add_device` and `add_fragment`.
-
-    Args:
-        args: The arguments of the verb.
-        count_rows: As in `choose_device`.
-    """
+    """Load the model of `add_model` with the options of `add_device` and `add_fragment`."""
     from molslice.inference.load import load_model
 
     device = choose_device(args, count_rows)
@@ -243,12 +233,7 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
 
 
 def add_device(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add `--device`.
-
-    Args:
-        parser: The parser of the verb.
-        default: `cpu`, or what `auto` means for the verb, such as "a GPU for large files".
-    """
+    """Add `--device`; `default` is `cpu`, or what `auto` means, such as "a GPU for large files"."""
     if default == "cpu":
         parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
         return

@@ -113,24 +113,14 @@ def write(text: str) -> None:
 
 
 def write_json(value: Any) -> None:  # noqa: ANN401
-    """Write one JSON document to standard output.
-
-    Raises:
-        OutputClosedError: The reader has closed standard output.
-        MolsliceError: Standard output cannot be written.
-    """
+    """Write one JSON document to standard output, as `write` does."""
     from molslice.inference.json_text import to_json
 
     write(to_json(value))
 
 
 def close_output() -> None:
-    """Flush standard output while a failure can still be reported.
-
-    Raises:
-        OutputClosedError: The reader has closed standard output.
-        MolsliceError: Standard output cannot be written.
-    """
+    """Flush standard output while a failure can still be reported, with the errors of `write`."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -171,12 +161,7 @@ def _drop(stream: TextIO) -> None:
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table with columns aligned by spaces; columns of numbers are right-aligned.
-
-    Args:
-        header: The column names.
-        rows: The cells of each row, one for each column.
-    """
+    """Format a table with columns aligned by spaces; columns of numbers are right-aligned."""
     table = [list(map(escaped, row)) for row in (header, *rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
@@ -189,11 +174,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format failed rows, one line for each kind of reason and one for each example.
-
-    Args:
-        refusals: As `molslice.data.molecules.refusals.Refusals.report` returns them.
-    """
+    """Format the failed rows of a `Refusals.report`, one line for each kind of reason and each example."""
     lines = []
     for kind in refusals:
         lines.append(f"{kind['count']:,} failed: {kind['reason']}")

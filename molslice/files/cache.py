@@ -48,9 +48,6 @@ def cache_folders(cache_dir: str | os.PathLike[str] | None, beside: Path | None 
 def file_checksum(*paths: File) -> str:
     """Compute the SHA-256 of a file, or of several files joined, in hexadecimal.
 
-    Args:
-        *paths: Paths or URLs.
-
     Raises:
         MolsliceError: A file cannot be read.
     """
@@ -67,12 +64,7 @@ def file_checksum(*paths: File) -> str:
 
 
 def files_identity(paths: Sequence[Path], root: Path) -> str:
-    """Compute a checksum of the paths, sizes and modification times of files without reading them.
-
-    Args:
-        paths: The files, all in `root`.
-        root: The folder of the files.
-    """
+    """Compute a checksum of the paths below `root`, sizes and times of files without reading them."""
     total = hashlib.sha256(f"{root.resolve()}\n".encode())  # unpacked archives may share names and times
     for path in paths:
         state = path.stat()

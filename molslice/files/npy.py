@@ -25,9 +25,6 @@ def read_array_header(stream: BinaryIO) -> tuple[int, tuple[int, ...], str]:
 
     NumPy's own reader evaluates the header as Python, and damage can raise many kinds of errors there.
 
-    Args:
-        stream: The file, at its beginning.
-
     Returns:
         The place of the first value in bytes, the shape, and the type such as `<f4`.
 

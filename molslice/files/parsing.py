@@ -23,13 +23,9 @@ TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401
-    """Parse one YAML document of mappings, lists, text, numbers, true, false and null.
+    """Parse one YAML document of mappings, lists, text, numbers, true, false and null, named `source`.
 
     Dates are text. Anchors, aliases and merge keys (`<<: *anchor`) are expanded.
-
-    Args:
-        text: The document.
-        source: Name of the document in messages.
 
     Raises:
         MolsliceError: The text is not YAML, a key occurs twice, a value has another type, or the document
@@ -51,11 +47,7 @@ def _reason(error: yaml.YAMLError) -> str:
 
 
 def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
-    """Parse one JSON document.
-
-    Args:
-        text: The document; bytes are UTF-8.
-        source: Name of the document in messages.
+    """Parse one JSON document, in which bytes are UTF-8; messages name `source`.
 
     Raises:
         MolsliceError: The text is not JSON, a name occurs twice in an object, or there are more than 50
@@ -68,11 +60,7 @@ def parse_json(text: str | bytes, source: str) -> Any:  # noqa: ANN401
 
 
 def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
-
-    Args:
-        file: The file.
-        most: Maximum size in bytes.
+    """Read a file of at most `most` bytes that holds one JSON object.
 
     Raises:
         MolsliceError: The file cannot be read, is a link out of its folder, is not JSON, is too large, has

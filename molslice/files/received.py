@@ -60,11 +60,7 @@ def check_inside(path: Path, folder: Path) -> None:
 
 @contextmanager
 def open_tensors(file: Path, framework: str) -> Iterator[Any]:
-    """Open a safetensors file; errors of the block are errors of the file.
-
-    Args:
-        file: The file.
-        framework: `pt` or `numpy`.
+    """Open a safetensors file for the framework `pt` or `numpy`; errors of the block are errors of the file.
 
     Raises:
         MolsliceError: The file cannot be read, is damaged or is not a safetensors file.

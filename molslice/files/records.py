@@ -47,16 +47,7 @@ class Records:
         return [self.text_of(value, row, column) for row, value in enumerate(self.columns[column])]
 
     def text_of(self, value: object, row: int, column: str) -> str:
-        """Convert one value to text, as `texts` does.
-
-        Args:
-            value: The value.
-            row: Its row, from 0, for messages.
-            column: Its column, for messages.
-
-        Raises:
-            MolsliceError: The value is not text or a number.
-        """
+        """Convert one value to text, as `texts` does; messages name its row (from 0) and column."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return ""
         if isinstance(value, str):
@@ -105,10 +96,6 @@ def _with_rows(records: Records) -> Records:
 
 def read_json_lines(path: Path, columns: Sequence[str]) -> Records:
     """Read some keys of the JSON object on each line; blank lines are skipped.
-
-    Args:
-        path: The file, plain or gzip.
-        columns: The keys.
 
     Raises:
         MolsliceError: The file cannot be read, or a line is not a JSON object or lacks a key. The message

@@ -124,13 +124,7 @@ def open_table(path: File, delimiter: str | None = None) -> Iterator[Table]:
 def read_columns(
     path: File, columns: Sequence[str], *, chunk_rows: int = 100_000, delimiter: str | None = None
 ) -> Iterator[Chunk]:
-    """Yield some columns of a table in chunks.
-
-    Args:
-        path: The file.
-        columns: Names of the columns.
-        chunk_rows: Maximum number of rows of a chunk.
-        delimiter: The character between cells; None finds it.
+    """Yield some columns of a table in chunks of at most `chunk_rows` rows; a delimiter of None is found.
 
     Raises:
         MolsliceError: As in `open_table` and `Table.chunks`, or the table has no rows.

@@ -18,12 +18,7 @@ INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Uni
 
 
 class MissingColumnError(MolsliceError):
-    """A table has no column of a name.
-
-    Args:
-        message: The message.
-        column: The name.
-    """
+    """A table has no column of a name."""
 
     def __init__(self, message: str, column: str = "") -> None:
         super().__init__(message)
@@ -176,10 +171,7 @@ class Table:
         return rows
 
     def find(self, name: str) -> int:
-        """Find a column by its exact name, or else by its name without blanks at its ends.
-
-        Returns:
-            The index of the column.
+        """Return the index of a column by its exact name, or else by its name without blanks at its ends.
 
         Raises:
             MissingColumnError: The column is missing.
@@ -197,11 +189,7 @@ class Table:
         )
 
     def chunks(self, size: int, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield all rows in chunks; nothing if there are only column names.
-
-        Args:
-            size: Maximum number of rows of a chunk.
-            columns: Names of the requested columns.
+        """Yield all rows with some columns, in chunks of at most `size` rows; nothing without rows.
 
         Raises:
             MolsliceError: A column is missing or not unique (raised by the call itself), or the file is

@@ -135,7 +135,7 @@ def numbers(
             place = int(wrong.argmax())
             if np.isnan(wide[place]):
                 complaint += _advice(text[place], how)
-            raise _complaint(where(place), column, texts[place], complaint)
+            raise MolsliceError(f"{where(place)}, column {column!r}: {texts[place]!r} {complaint}")
     return wide
 
 
@@ -165,20 +165,7 @@ def class_words(
 def labels(
     texts: Sequence[str], column: str, where: Callable[[int], str], how: NumberFormat = DEFAULT_FORMAT
 ) -> np.ndarray:
-    """Convert cells to 0 and 1, as `numbers` does with `classes`.
-
-    Args:
-        texts: The cells.
-        column: Name of their column, for messages.
-        where: Describes the row of a cell by its index, for messages.
-        how: How the numbers are written.
-
-    Returns:
-        The labels, float32 [len(texts)].
-
-    Raises:
-        MolsliceError: A cell has any other text. The message names its row, its column and its text.
-    """
+    """Convert cells to 0 and 1, float32 [len(texts)], as `numbers` does with `classes`."""
     return numbers(texts, column, where, replace(how, classes=True)).astype(np.float32)
 
 
@@ -187,7 +174,3 @@ def _advice(text: str, how: NumberFormat) -> str:
     if how.decimal == "," and re.fullmatch(r"[+-]?[\d.,]+", text):
         return " with a decimal comma (a point separates thousands, as in 1.234,5)"
     return next((advice for pattern, advice in ADVICE.items() if re.fullmatch(pattern, text)), "")
-
-
-def _complaint(place: str, column: str, text: str, complaint: str) -> MolsliceError:
-    return MolsliceError(f"{place}, column {column!r}: {text!r} {complaint}")

@@ -48,12 +48,7 @@ def class_numbers(
 ) -> np.ndarray:
     """Convert the cells of a column to indices of classes, without regard to upper case.
 
-    Args:
-        texts: The cells.
-        column: Name of their column, for messages.
-        where: Describes the row of a cell by its index, for messages.
-        classes: Names of the classes.
-        how: Which cells are missing values, beside the texts of `is_missing`.
+    The arguments are as in `numbers`, with the names of the classes.
 
     Returns:
         Index of the class of each cell, NaN where missing, float64 [len(texts)].

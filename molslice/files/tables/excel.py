@@ -33,10 +33,6 @@ def _quiet() -> Iterator[None]:
 def open_workbook(path: File, opened: Opened) -> Iterator[Any]:
     """Open a workbook for reading, with the values of formulas that Excel has stored last.
 
-    Args:
-        path: The file, for messages.
-        opened: The open file.
-
     Raises:
         MolsliceError: openpyxl is not installed, or the file is damaged, has a password, or is too large.
     """
@@ -76,11 +72,6 @@ class ExcelTable(Table):
     The first row with a cell has the column names. Rows without a cell are skipped. Numbers, dates and truth
     values become text; the error `#N/A` is an empty cell. Of merged cells, only the first has a value. The
     line of a row is its number in Excel.
-
-    Args:
-        path: The file, for messages.
-        opened: The open file.
-        workbook: The workbook from `open_workbook`.
 
     Raises:
         MolsliceError: The file is damaged, or has no sheet or an empty one.

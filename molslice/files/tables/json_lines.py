@@ -48,10 +48,6 @@ class JsonTable(Table):
     A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are
     skipped. A missing key is an empty cell. An empty file has no columns.
 
-    Args:
-        path: The file.
-        opened: The open file.
-
     Raises:
         MolsliceError: The file is damaged, or has lines and no object.
     """

@@ -21,11 +21,7 @@ BATCH_ROWS = 4096
 
 @contextmanager
 def open_parquet(path: File, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file as pyarrow's `ParquetFile` and check its columns.
-
-    Args:
-        path: The file or its URL.
-        columns: The columns that the file must have.
+    """Open a file as pyarrow's `ParquetFile`, and check that it has some columns.
 
     Raises:
         MolsliceError: The file or a column does not exist, a column is there more than once, or the file is
@@ -65,10 +61,6 @@ def read_parquet(
 
 class ParquetTable(Table):
     """The rows of a Parquet file as text. A null is an empty cell, and a nested value is JSON.
-
-    Args:
-        path: The file.
-        file: The open file.
 
     Raises:
         MolsliceError: The file has no columns.

@@ -26,10 +26,6 @@ class SdfTable(Table):
     cell. The lines of a property are joined by line ends. A record with a property twice is an unreadable
     row.
 
-    Args:
-        path: The file.
-        opened: The open file.
-
     Raises:
         MolsliceError: The file is damaged.
     """

@@ -24,10 +24,6 @@ class SmilesLines(Table):
     SMILES, except at the end of the file. So is a line that begins with a tab; its name follows. An empty
     file has no columns.
 
-    Args:
-        path: The file, for messages.
-        opened: The open file.
-
     Raises:
         MolsliceError: The file is damaged.
     """

@@ -19,7 +19,7 @@ def predict_submission(
     workers: int = 0,
     progress: bool = True,
 ) -> list[Path]:
-    """Write a submission file for each test split of the data in `root`.
+    """Write a submission file for each test split of the data in `root`, and return the files.
 
     Args:
         predictor: A model with one target, the gap of PCQM4M.
@@ -28,9 +28,6 @@ def predict_submission(
         dataset: The required version of the data, `pcqm4m` or `pcqm4m-v2`. None accepts both.
         workers: Number of processes that prepare the molecules; 0 chooses it.
         progress: Whether to show a bar on standard error.
-
-    Returns:
-        The files.
 
     Raises:
         MolsliceError: The data are of another version, the model has several targets, or the splits are not
