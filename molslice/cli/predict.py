@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
         predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
     elif args.submission:
         predictor = load_chosen_model(args)
+    elif args.input is not None:
+        predictor = load_chosen_model(args, lambda: estimate_rows(args.input))
     else:
-        predictor = load_chosen_model(
-            args, lambda: len(args.smiles) if args.input is None else estimate_rows(args.input)
-        )
+        predictor = load_chosen_model(args, lambda: len(args.smiles))
     options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, options, args)
@@ -199,10 +199,9 @@ def listed_json(
     from molslice.inference.predictions import text_to_json
 
     numbers, texts = predictor.table_columns(options)
-    rows, level = predictions.table_rows(), options.level
     return {
         "model": predictor.name,
-        **({} if level is None else {"interval": level}),
+        **({} if options.level is None else {"interval": options.level}),
         "targets": predictor.described_columns,
         "predictions": [
             {
@@ -211,9 +210,7 @@ def listed_json(
                 **dict(zip(texts, map(text_to_json, more), strict=True)),
                 ERROR: reason,
             }
-            for text, values, more, reason in zip(
-                smiles, rows.values, rows.row_texts(), rows.errors, strict=True
-            )
+            for text, (values, more, reason) in zip(smiles, predictions.table_rows(), strict=True)
         ],
     }
 
@@ -229,12 +226,9 @@ def listed_text(
     failed = any(reason is not None for reason in predictions.errors)
     numbers, texts = predictor.table_columns(options)
     header += [*numbers[len(predictor.columns) :], *texts]
-    table = predictions.table_rows()
     rows = [
         [text, *(f"{value:.4g}" for value in values), *more, *([reason or ""] if failed else [])]
-        for text, values, more, reason in zip(
-            smiles, table.values, table.row_texts(), table.errors, strict=True
-        )
+        for text, (values, more, reason) in zip(smiles, predictions.table_rows(), strict=True)
     ]
     return text_table([*header, "error"] if failed else header, rows)
 

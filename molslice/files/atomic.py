@@ -1,5 +1,8 @@
 """Write a file or a folder completely or not at all.
 
+A file or folder that cannot be written is an `UnwritableError`; an earlier one with the final name is then
+unchanged. A symbolic link at the final path is followed and kept.
+
 An object of a URL is committed when it is complete, and discarded otherwise. For a path, the following holds.
 The content is written under a partial name beside the final one, synced to the disk, and renamed. A failure
 or an interrupt removes the partial file. Partial files of killed processes are removed by the next writer in
@@ -52,12 +55,6 @@ def atomic_path(path: str | os.PathLike[str] | Url) -> Iterator[Path]:
 
     Use it for libraries that take a path. `atomic_file` is simpler for those that take a stream, and needs no
     temporary file for a URL.
-
-    Args:
-        path: The final path or URL. A symbolic link is followed and kept.
-
-    Raises:
-        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
     """
     if isinstance(path, Url):
         with tempfile.TemporaryDirectory() as folder:
@@ -86,11 +83,7 @@ def atomic_path(path: str | os.PathLike[str] | Url) -> Iterator[Path]:
 def atomic_file(path: str | os.PathLike[str] | Url) -> Iterator[BinaryIO]:
     """Yield a binary stream to a partial file; leaving the block without an error renames the file.
 
-    Args:
-        path: The final path or URL. A symbolic link is followed and kept.
-
     Raises:
-        UnwritableError: The file cannot be written. An earlier file with the final name is unchanged.
         MolsliceError: The protocol of a URL is unknown, or needs a package that is missing.
     """
     if isinstance(path, Url):
@@ -125,7 +118,7 @@ def atomic_folder(
         alone: Whether to refuse to start while another process is writing the same folder.
 
     Raises:
-        UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
+        UnwritableError: As for a file, or the final name is taken (`EEXIST`).
         MolsliceError: Another process is writing the folder. The message names that process.
     """
     final = _final(path)
@@ -197,7 +190,6 @@ def reserved(path: str | os.PathLike[str] | Url | None) -> AbstractContextManage
 
     Raises:
         MolsliceError: Another process is writing it. The message names that process.
-        UnwritableError: The folder of the path cannot be written.
     """
     if path is None or isinstance(path, Url):
         return nullcontext()
@@ -205,11 +197,7 @@ def reserved(path: str | os.PathLike[str] | Url | None) -> AbstractContextManage
 
 
 def move_folder(partial: Path, final: Path) -> None:
-    """Sync a complete folder to the disk, and rename it to its final name in the same file system.
-
-    Raises:
-        UnwritableError: The folder cannot be written, or the final name is taken (`EEXIST`).
-    """
+    """Sync a complete folder to the disk, and rename it, unless its final name is taken (`EEXIST`)."""
     try:
         _sync_content(partial)
         _rename_folder(partial, final)

@@ -118,11 +118,6 @@ def read_byte_lines(path: File) -> Iterator[bytes]:
 def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
     """Yield the lines of an open file as `read_byte_lines` does.
 
-    Args:
-        opened: The open file.
-        path: Its name, for messages.
-        longest: Maximum number of bytes of a line.
-
     Raises:
         MolsliceError: The file is damaged, or a line has more than `longest` bytes.
     """
@@ -132,7 +127,7 @@ def byte_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
 
 
 def text_lines(opened: Opened, path: File, longest: int) -> Iterator[bytes]:
-    r"""Yield the lines of an open text file in UTF-8 as `byte_lines` does, with the same arguments.
+    r"""Yield the lines of an open text file in UTF-8 as `byte_lines` does.
 
     UTF-16 and UTF-32 are found as `find_encoding` does. A file whose beginning has no \n may have \r as its
     line ends. Bytes that are not UTF-8 are kept.
@@ -243,12 +238,9 @@ def _check_compression(beginning: bytes, path: File) -> None:
 
 
 def read_error(path: File, number: int, fault: Exception) -> MolsliceError:
-    """Create the error for a file that cannot be read.
+    """Create the error for a file of which `number` lines could be read.
 
-    Args:
-        path: The file.
-        number: Number of lines read before the error.
-        fault: One of `READ_FAULTS`, or the error of decoding a file whose beginning names its encoding.
+    The fault is one of `READ_FAULTS`, or the error of decoding a file whose beginning names its encoding.
     """
     place = f"after line {number}" if number else "line 1"
     return MolsliceError(f"cannot read {path}, {place}: {_reason(fault)}")

@@ -101,9 +101,7 @@ class WorkerPool:
 
         At most two tasks per worker are submitted at a time, so `arguments` is read only as far as needed.
 
-        Args:
-            function: The function, which must be picklable.
-            arguments: The positional arguments of each call.
+        The function must be picklable; `arguments` are the positional ones of each call.
 
         Raises:
             MolsliceError: A worker was killed.

@@ -1,6 +1,6 @@
 """Predictions of molecules, with their uncertainty, and the rows that they are in a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -118,9 +118,9 @@ class TableRows:
     texts: Sequence[Sequence[str]] = ()
     replaced: int = 0
 
-    def row_texts(self) -> Sequence[Sequence[str]]:
-        """Return the texts of each row, empty without columns of text."""
-        return self.texts or [()] * len(self.errors)
+    def __iter__(self) -> Iterator[tuple[np.ndarray, Sequence[str], str | None]]:
+        """Yield the numbers, the texts and the reason of each row."""
+        return zip(self.values, self.texts or [()] * len(self.errors), self.errors, strict=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,6 @@ class SdfTable(Table):
     `structure` and `name` have the suffix `_property`. A property that a record does not have is an empty
     cell. The lines of a property are joined by line ends. A record with a property twice is an unreadable
     row.
-
-    Raises:
-        MolsliceError: The file is damaged.
     """
 
     format = "SDF"

@@ -23,9 +23,6 @@ class SmilesLines(Table):
     A first line that begins with the word `smiles` names the columns. A blank line is a row with an empty
     SMILES, except at the end of the file. So is a line that begins with a tab; its name follows. An empty
     file has no columns.
-
-    Raises:
-        MolsliceError: The file is damaged.
     """
 
     format = "SMILES on each line"

@@ -120,7 +120,7 @@ def _csv_sink(stream: IO[str], header: Sequence[str]) -> Sink:
     write_row(header)
 
     def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        for row, values, texts, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
+        for row, (values, texts, reason) in zip(cells, rows, strict=True):
             write_row([*row, *map(format_value, values), *texts, reason or ""])
 
     return write
@@ -139,7 +139,7 @@ def _json_sink(
     """
 
     def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        for row, values, more, reason in zip(cells, rows.values, rows.row_texts(), rows.errors, strict=True):
+        for row, (values, more, reason) in zip(cells, rows, strict=True):
             record = {name: read(cell) for name, read, cell in zip(names, readers, row, strict=True)}
             for name, value in zip(columns, values, strict=True):
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
@@ -179,7 +179,7 @@ def _parquet_sink(
             arrays.append(pyarrow.array(kept, string).cast(kind))
         # NaN, as in CSV, and not null
         arrays += [pyarrow.array(column, float32) for column in rows.values.T]
-        added = zip(*rows.row_texts(), strict=True)
+        added = zip(*rows.texts, strict=True)
         arrays += [pyarrow.array([text or None for text in column], string) for column in added]
         arrays.append(pyarrow.array(rows.errors, string))
         writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))

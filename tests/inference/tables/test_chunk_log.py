@@ -155,7 +155,7 @@ def test_two_processes_do_not_write_the_chunks_of_one_output(tmp_path, monkeypat
 def finished(log):
     """Return the chunks as plain values."""
     return [
-        (rows.values.tolist(), list(rows.errors), [list(texts) for texts in rows.row_texts()], rows.replaced)
+        (rows.values.tolist(), list(rows.errors), [list(texts) for texts in rows.texts], rows.replaced)
         for _, rows in log.finished()
     ]
 
