@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
         predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
     elif args.submission:
         predictor = load_chosen_model(args)
-    elif args.input is not None:
-        predictor = load_chosen_model(args, lambda: estimate_rows(args.input))
+    elif args.smiles is not None:
+        predictor = load_chosen_model(args, partial(len, args.smiles))
     else:
-        predictor = load_chosen_model(args, lambda: len(args.smiles))
+        predictor = load_chosen_model(args, partial(estimate_rows, args.input))
     options = predictor.find_options(args.interval, domain=args.domain)
     if args.smiles is not None:
         return _predict_listed(predictor, options, args)
