@@ -157,8 +157,9 @@ def _predict_listed(
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
-    conditions = None if args.condition is None else dict(args.condition)
-    if conditions is not None and len(conditions) < len(args.condition):
+    given = args.condition or []
+    conditions = dict(given) or None
+    if conditions is not None and len(conditions) < len(given):
         args.usage_error("--condition: a name is given twice")
     predictions = predictor.predict_with_errors(
         args.smiles, conditions=conditions, options=options, workers=args.workers, progress=True
@@ -175,8 +176,8 @@ def _predict_listed(
         counts = {"failed": len(predictions.errors) - predictions.errors.count(None)}
         listed = listed_json(predictor, args.smiles, predictions, options)
         mixtures = {"fragment": predictor.fragment, "replaced": predictions.replaced, "wildcards": wildcards}
-        given = {} if conditions is None else {"conditions": conditions}
-        write_json({**listed, **given, **counts, "refusals": refusals.report(), **mixtures})
+        chosen = {} if conditions is None else {"conditions": conditions}
+        write_json({**listed, **chosen, **counts, "refusals": refusals.report(), **mixtures})
     else:
         write(listed_text(predictor, args.smiles, predictions, options))
     tell_refusals(refusals.report())
