@@ -70,27 +70,19 @@ def read_records(path: Path, columns: Sequence[str]) -> Records:
             has no rows. The message names file, line and column.
     """
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    cells: dict[str, list[Any]] = {column: [] for column in columns}
-    lines: list[int | None] = []
     if ending == ".jsonl":
-        return _with_rows(read_json_lines(path, columns))
-    if ending in SEPARATED:
-        for chunk in read_columns(path, columns):
-            lines += chunk.lines
-            for column in columns:
-                cells[column] += chunk[column]
+        records = read_json_lines(path, columns)
+    elif ending in SEPARATED:
+        chunks = list(read_columns(path, columns))
+        cells = {column: [cell for chunk in chunks for cell in chunk[column]] for column in columns}
+        records = Records(path, cells, [line for chunk in chunks for line in chunk.lines])
     elif ending == ".parquet":
-        for rows in read_parquet(path, columns):
-            for column in columns:
-                cells[column] += rows[column]
+        batches = list(read_parquet(path, columns))
+        records = Records(path, {name: [cell for rows in batches for cell in rows[name]] for name in columns})
     else:
         raise MolsliceError(f"{path} is not a table of a known format: {CHOICES}")
-    return _with_rows(Records(path, cells, lines))
-
-
-def _with_rows(records: Records) -> Records:
     if not any(records.columns.values()):
-        raise MolsliceError(f"{records.path} has no rows")
+        raise MolsliceError(f"{path} has no rows")
     return records
 
 
