@@ -123,19 +123,18 @@ def build_parser() -> argparse.ArgumentParser:
     for name, module in find_verbs().items():
         verb = _add_parser(verbs, name, module)
         if not hasattr(module, "ACTIONS"):
-            _fill_parser(verb, module)
             continue
         verb.actions, verb.default_action = module.ACTIONS, module.DEFAULT_ACTION
         actions = verb.add_subparsers(
             dest="action", metavar="ACTION", required=True, help=f"default: {module.DEFAULT_ACTION}"
         )
         for action, inner in module.ACTIONS.items():
-            _fill_parser(_add_parser(actions, action, inner), inner)
+            _add_parser(actions, action, inner)
     return parser
 
 
 def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: ANN401
-    return parsers.add_parser(
+    parser = parsers.add_parser(
         name,
         help=module.SUMMARY,
         description=module.__doc__,
@@ -143,14 +142,14 @@ def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: AN
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-
-
-def _fill_parser(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    if hasattr(module, "ACTIONS"):
+        return parser
     module.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.set_defaults(
         run=module.run, usage_error=parser.error, takes_overrides=getattr(module, "TAKES_OVERRIDES", False)
     )
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -208,8 +207,11 @@ def _ended_by_signals() -> Iterator[None]:
 def _parse(argv: list[str], args: argparse.Namespace) -> None:
     """Parse the arguments of a command into `args`."""
     words, overrides = split_overrides(argv)
-    parser = build_parser()
-    _check_verb(parser, words)
+    parser, verbs = build_parser(), find_verbs()
+    if words and not words[0].startswith("-") and words[0] not in verbs:
+        from molslice.registry import near_names  # only for this message
+
+        parser.error(f"unknown verb {words[0]!r}; {near_names(words[0], verbs)}")
     parser.parse_args(words, args)
     if overrides and not args.takes_overrides:
         args.usage_error(f"unrecognized arguments: --{overrides[0][0]}")
@@ -217,15 +219,6 @@ def _parse(argv: list[str], args: argparse.Namespace) -> None:
         if value is None:
             args.usage_error(f"argument --{key}: expected a value")
     args.overrides = overrides
-
-
-def _check_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """End with a usage error and similar names if the verb is unknown."""
-    verbs = find_verbs()
-    if words and not words[0].startswith("-") and words[0] not in verbs:
-        from molslice.registry import near_names  # only for this message
-
-        parser.error(f"unknown verb {words[0]!r}; {near_names(words[0], verbs)}")
 
 
 def _is_users(error: BaseException) -> bool:
