@@ -392,12 +392,12 @@ class Attention(nn.Module, ABC):
             raise MolsliceError(
                 f"{self.name} was built with `cross`, but the context lacks memory or memory_mask"
             )
-        self._check_sequence("memory", memory, mask, len(tokens))
+        self._check_sequence("memory", memory, mask, tokens.shape[0])
 
     def _check_sequence(self, name: str, tokens: Tensor, mask: Tensor, batch: int | None = None) -> None:
         """Check the shapes of the tokens or of the memory, and of their mask."""
         dim, longest, mask_name = self.spec.dim, self.spec.max_tokens, f"{name.removesuffix('s')}_mask"
-        if tokens.ndim != 3 or tokens.shape[2] != dim or batch not in (None, len(tokens)):
+        if tokens.ndim != 3 or tokens.shape[2] != dim or batch not in (None, tokens.shape[0]):
             wanted = f"[{'B' if batch is None else batch}, {'N' if batch is None else 'M'}, {dim}]"
             raise MolsliceError(f"{self.name} takes {name} of shape {wanted}, got {list(tokens.shape)}")
         if mask.shape != tokens.shape[:2] or mask.dtype != torch.bool:
