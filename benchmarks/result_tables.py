@@ -314,6 +314,40 @@ def billion_plan() -> str:
 # Measurements on a GPU
 
 
+STEPS = {
+    "collated": "before: any shape, launched by the host",
+    "eager": "fixed shapes",
+    "captured": "captured, `bf16`",
+    "compiled": "captured, `bf16`, compiled layers",
+    "weights": "captured, `bf16-weights`",
+}
+
+
+@block
+def gpu_list() -> str:
+    """Return the rates of training steps in each form."""
+    rows = []
+    for name, step in load("gpu_list")["steps"].items():
+        words = name.removeprefix("pcqm4m ").split()
+        if len(words) == 3 and "molecules_per_second" in step:  # noqa: PLR2004
+            model, attention, form = words
+            data = "PCQM4Mv2" if name.startswith("pcqm4m ") else "`gap_xtb`"
+            rows.append({**step, "entry": f"`{model}`, `{attention}`", "data": data, "form": STEPS[form]})
+    return grid(
+        rows,
+        {
+            "": "{entry}",
+            "molecules": "{data}",
+            "steps": "{form}",
+            "molecules/s": "{molecules_per_second:,.0f}",
+            "step (ms)": "{step_ms:.1f}",
+            "TFLOP/s": "{teraflops:.0f}",
+            "of peak": "{peak_share:.0%}",
+            "memory (GB)": lambda row: decimal(row["peak_gigabytes"]),
+        },
+    )
+
+
 @block
 def gpu_kernels() -> str:
     """Return the times of sorts, attention and layers on sequences."""

@@ -82,6 +82,24 @@ def test_attentions_on_qm9_are_sorted_by_error(show):
     assert second[0] == "`flow`"
 
 
+def test_rates_of_steps_are_shown_and_checks_and_profiles_are_not(show):
+    step = {"molecules_per_second": 64_318.6, "step_ms": 12.99, "teraflops": 262.3, "peak_share": 0.265}
+    step["peak_gigabytes"] = 4.37
+    steps = {
+        "check path codes": {"outcome": "ok"},
+        "pcqm4m base softmax weights": step,
+        "base softmax collated": step,
+        "base softmax compiled": {"outcome": "failed"},
+        "profile base softmax": {"kernels": []},
+    }
+    _, *rows = show("gpu_list", {"steps": steps})
+    assert [row[:3] for row in rows] == [
+        ["`base`, `softmax`", "PCQM4Mv2", "captured, `bf16-weights`"],
+        ["`base`, `softmax`", "`gap_xtb`", "before: any shape, launched by the host"],
+    ]
+    assert rows[0][3:] == ["64,319", "13.0", "262", "26%", "4.4"]
+
+
 # speed of molecules
 
 

@@ -30,7 +30,7 @@ from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 
-__all__ = ["StepClock", "Training", "measure"]
+__all__ = ["StepClock", "Training", "flops_per_token", "measure", "padded_tokens"]
 
 WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
@@ -203,7 +203,7 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
             training.step(batch)
             clock.finish()
             molecules += batch.rows
-            padded += sum(map(_padded_tokens, batch.micro_batches))
+            padded += sum(map(padded_tokens, batch.micro_batches))
             rows.append([one.batch.rows[one.batch.rows >= 0] for one in batch.micro_batches])
         training.wait()
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
@@ -213,7 +213,7 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
     flops = None
     if job.counts_flops:
         counted = rows[:: max(1, len(rows) // COUNTED_BATCHES)][:COUNTED_BATCHES]
-        flops = _flops_per_token(training, [part.numpy() for parts in counted for part in parts]) * padded
+        flops = flops_per_token(training, [part.numpy() for parts in counted for part in parts]) * padded
     return {
         "steps": len(rows),
         "molecules": molecules,
@@ -238,14 +238,15 @@ def _warm_up(training: Training, stream: Iterator[StepBatch]) -> None:
             return
 
 
-def _padded_tokens(micro_batch: MicroBatch) -> int:
+def padded_tokens(micro_batch: MicroBatch) -> int:
+    """Return the tokens of a batch with its padding."""
     if isinstance(micro_batch.batch, RowNumbers):
         return len(micro_batch.batch) * micro_batch.batch.width
     molecules, atoms = micro_batch.batch.atom_mask.shape
     return molecules * (atoms + 1)
 
 
-def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
+def flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     """Count the operations of a forward and a backward pass of batches, for each of their padded tokens.
 
     Two operations are one multiply-add of a matrix product; others are not counted. The model needs the data,
@@ -266,7 +267,7 @@ def _flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
         for rows in batches:
             micro_batch = MicroBatch(dataset.collate(rows), len(rows), len(rows)).to(training.device)
             task.training_step(micro_batch).backward()
-            tokens += _padded_tokens(micro_batch)
+            tokens += padded_tokens(micro_batch)
     training.stepper.optimizer.zero_grad(set_to_none=True)
     return counter.get_total_flops() / tokens
 

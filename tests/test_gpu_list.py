@@ -1,0 +1,78 @@
+"""The list of checks and measurements on a GPU goes on after failures and repeats nothing."""
+
+import argparse
+import json
+import sys
+
+import pytest
+
+from tests.programs import load_program
+
+ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = line.strip()\n"
+
+
+@pytest.fixture
+def program(monkeypatch):
+    program = load_program("gpu_list")
+    steps = [program.Step(name, 30, dict) for name in ("a", "b", "c", "d")]
+    monkeypatch.setattr(program, "list_steps", lambda options: steps)
+    monkeypatch.setattr(program, "SHORTEST", 0.1)
+    return program
+
+
+@pytest.fixture
+def run(program, monkeypatch, tmp_path):
+    """Run the list with a program in place of the worker."""
+
+    def run(code, minutes=1.0, earlier=None):
+        (tmp_path / "worker.py").write_text(ANSWER + code)
+        monkeypatch.setattr(program, "__file__", str(tmp_path / "worker.py"))
+        monkeypatch.setattr(sys, "argv", ["gpu_list.py"])
+        options = argparse.Namespace(
+            minutes=minutes, out=tmp_path / "out", earlier=earlier, device="cpu", store=tmp_path, only=""
+        )
+        program.run_list(options)
+        return json.loads((tmp_path / "out" / "gpu_list.json").read_text())["steps"]
+
+    return run
+
+
+def test_a_failed_step_is_recorded_and_the_next_ones_run(run):
+    steps = run(
+        "    outcome = 'failed' if name == 'b' else 'ok'\n"
+        "    print(json.dumps({'outcome': outcome, 'reason': 'so', 'value': name}), flush=True)\n"
+    )
+    assert {name: one["outcome"] for name, one in steps.items()} == {
+        "a": "ok",
+        "b": "failed",
+        "c": "ok",
+        "d": "ok",
+    }
+
+
+def test_a_step_that_ends_the_program_is_recorded(run):
+    steps = run("    if name == 'c': sys.exit(3)\n    print(json.dumps({'outcome': 'ok'}), flush=True)\n")
+    assert steps["c"]["outcome"] == "failed"
+    assert "no result" in steps["c"]["reason"]
+    assert steps["d"]["outcome"] == "ok"
+
+
+def test_only_failed_steps_are_repeated(run):
+    run("    print(json.dumps({'outcome': 'failed' if name == 'b' else 'ok', 'run': 1}), flush=True)\n")
+    steps = run("    print(json.dumps({'outcome': 'ok', 'run': 2}), flush=True)\n")
+    assert {name: one["run"] for name, one in steps.items()} == {"a": 1, "b": 2, "c": 1, "d": 1}
+
+
+def test_a_step_stops_at_the_end_of_the_list(run):
+    steps = run("    import time; time.sleep(20)\n", minutes=0.03)
+    assert {name: one["outcome"] for name, one in steps.items()} == {"a": "failed"}
+
+
+def test_the_list_has_each_step_once():
+    program = load_program("gpu_list")
+    options = argparse.Namespace(model="base", second_model="small", store="a", pcqm4m="b", small=False)
+    names = [step.name for step in program.list_steps(options)]
+    assert len(names) == len(set(names)) > 20
+    assert names[0] == "check losses softmax"
+    options.pcqm4m = None
+    assert not any(step.name.startswith("pcqm4m") for step in program.list_steps(options))
