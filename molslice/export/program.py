@@ -11,7 +11,7 @@ from torch.nn import functional
 from molslice.export.paths import bond_counts, dense_bias, dense_paths
 from molslice.model.embeddings import MAX_DEGREE, AtomEmbedding
 from molslice.model.graphormer import Graphormer
-from molslice.ops.column_ops import AXES, BY_COLUMN, BY_TOKEN, order_by_torch, permute_by_torch
+from molslice.ops.column_ops import AXES, BY_COLUMN, BY_TOKEN, permute_by_torch, sort_by_torch
 from molslice.ops.masked import masked_mean
 from molslice.tasks.targets import TargetInfo
 
@@ -89,9 +89,6 @@ def plain_forms() -> dict[Any, Callable]:
     return {
         operators.sort_columns.default: _sort,
         operators.sorted_columns.default: lambda *given: _sort(*given)[0],
-        operators.order_columns.default: lambda values, mask, to_front: _sort(values, mask, None, to_front)[
-            1
-        ],
         operators.permute_columns.default: lambda values, order, inverse, layout: _arrange(
             permute_by_torch(values, order, inverse), layout
         ),
@@ -102,8 +99,8 @@ def _sort(
     values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
 ) -> tuple[Tensor, Tensor]:
     # ONNX does not say where NaN is sorted, so padding is infinite here.
-    order = order_by_torch(values, token_mask, descending, to_front, torch.inf)
-    return _arrange(values.gather(-1, order), BY_TOKEN), _arrange(order.int(), BY_COLUMN)
+    ranked, order = sort_by_torch(values, token_mask, descending, to_front, torch.inf)
+    return _arrange(ranked, BY_TOKEN), _arrange(order.int(), BY_COLUMN)
 
 
 def _arrange(columns: Tensor, layout: str) -> Tensor:

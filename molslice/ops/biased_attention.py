@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from molslice.ops import kernels
-from molslice.ops.layer_steps import draw_seed, sum_rows
+from molslice.ops.layer_steps import draw_seed, empty_gradients_and_sums, gradients_and_sums
 
 _TRITON = kernels.load_kernels("triton_attention")
 
@@ -57,9 +57,7 @@ def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtyp
         head_dim: Number of channels per head.
         dtype: Type of queries, keys and values.
     """
-    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
-        return False
-    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], head_dim, dtype)
+    return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 
 def packed_attention(
@@ -87,10 +85,6 @@ def packed_attention(
     return _PackedAttention.apply(*inputs, draw_seed(packed, dropout), dropout, added)
 
 
-def _is_on_gpu(tokens: Tensor) -> bool:
-    return tokens.is_cuda
-
-
 @torch.library.custom_op("molslice::packed_attention", mutates_args=())
 def _attend(packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
     out = _empty_heads(packed)
@@ -99,9 +93,7 @@ def _attend(packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | Non
     return out
 
 
-@_attend.register_fake
-def _(packed: Tensor, bias: Tensor, token_mask: Tensor, seed: Tensor | None, dropout: float) -> Tensor:
-    return _empty_heads(packed)
+_attend.register_fake(lambda packed, *_: _empty_heads(packed))
 
 
 def _empty_heads(packed: Tensor) -> Tensor:
@@ -120,29 +112,12 @@ def _gradients(
     dropout: float,
     added_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = packed.new_empty(len(packed), *packed.shape[2:], dtype=torch.float32)
-    results = torch.empty_like(packed), torch.empty_like(bias), None if added_dtype is None else sums
-    by_next = None if by_next is None else by_next.contiguous()
     assert _TRITON is not None  # checked in `has_kernels`
-    _TRITON.gradients_into(grad.contiguous(), packed, bias, token_mask, by_next, seed, dropout, results)
-    if added_dtype is None:
-        return *results[:2], bias.new_empty(0)
-    return *results[:2], sum_rows(sums.flatten(1), added_dtype)
+    inputs = (grad, packed, bias, token_mask, by_next, seed, dropout)
+    return gradients_and_sums(_TRITON.gradients_into, inputs, packed, bias, added_dtype)
 
 
-@_gradients.register_fake
-def _(
-    grad: Tensor,
-    packed: Tensor,
-    bias: Tensor,
-    token_mask: Tensor,
-    by_next: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-    added_dtype: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    size = 0 if added_dtype is None else packed[0, 0].numel()
-    return torch.empty_like(packed), torch.empty_like(bias), packed.new_empty(size, dtype=added_dtype)
+_gradients.register_fake(lambda _, packed, bias, *others: empty_gradients_and_sums(packed, bias, others[-1]))
 
 
 class _PackedAttention(torch.autograd.Function):

@@ -42,13 +42,7 @@ def layout_of(columns: Tensor) -> str:
 
 
 def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
-    """Return uninitialized columns.
-
-    Args:
-        like: A tensor of the shape [B, G, C, N] and on the device of the result.
-        layout: Axis letters from the slowest to the fastest, such as `BY_TOKEN`.
-        dtype: Dtype of the result.
-    """
+    """Return uninitialized columns of the shape [B, G, C, N] of `like`, in a layout such as `BY_TOKEN`."""
     shape = [like.shape[AXES.index(axis)] for axis in layout]
     empty = torch.empty(shape, dtype=dtype, device=like.device)
     return empty.permute([layout.index(axis) for axis in AXES])
@@ -65,21 +59,12 @@ def _triton_for(columns: Tensor) -> ModuleType | None:
 def sort_op(
     values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
 ) -> tuple[Tensor, Tensor]:
-    """Sort each column.
-
-    Args:
-        values: Columns [B, G, C, N].
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
-            padding keeps its position and value.
+    """Sort columns [B, G, C, N] as `molslice.ops.sorting.sort_columns`, with flags [B or 1, G, C].
 
     Returns:
-        The sorted values, in layout by token, and the token of each rank, in layout by column, both [B, G, C,
-        N]. The sort is stable.
+        The sorted values, in layout by token, and the token of each rank, in layout by column.
     """
-    ranked = empty_columns(values, BY_TOKEN, values.dtype)
-    order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
+    ranked, order = _empty_sorted(values)
     _sort_into(values, token_mask, descending, to_front, ranked, order)
     return ranked, order
 
@@ -92,20 +77,12 @@ def sorted_op(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_
     return ranked
 
 
-@torch.library.custom_op("molslice::order_columns", mutates_args=())
-def order_op(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    """Return only the order of `sort_op` [B, G, C, N], all columns ascending."""
-    order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
-    _sort_into(values, token_mask, None, to_front, None, order)
-    return order
-
-
 def _sort_into(
     values: Tensor,
     token_mask: Tensor,
     descending: Tensor | None,
     to_front: bool,
-    ranked: Tensor | None,
+    ranked: Tensor,
     order: Tensor | None,
 ) -> None:
     if kernels.ENABLED and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
@@ -115,47 +92,39 @@ def _sort_into(
         triton.sort_into(values, token_mask, descending, to_front, ranked, order)
         return
     results = sort_by_torch(values, token_mask, descending, to_front)
-    for out, result in zip((ranked, order), results, strict=True):
-        if out is not None:
-            out.copy_(result)
+    ranked.copy_(results[0])
+    if order is not None:
+        order.copy_(results[1])
 
 
 def sort_by_torch(
-    values: Tensor, token_mask: Tensor, descending: Tensor | None = None, to_front: bool = False
+    values: Tensor,
+    token_mask: Tensor,
+    descending: Tensor | None = None,
+    to_front: bool = False,
+    padding: float = torch.nan,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `sort_op` by torch's own sort, the reference of the kernels."""
-    # NaN sorts after infinity, so padding is after all numbers.
-    order = order_by_torch(values, token_mask, descending, to_front, torch.nan)
-    return values.gather(-1, order), order.to(index_dtype(values.shape[-1]))
+    """Compute `sort_op` by torch's own sort, the reference of the kernels.
 
-
-def order_by_torch(
-    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool, padding: float
-) -> Tensor:
-    """Return the token of each rank, int64 [B, G, C, N]. `padding` is the key of padding; see `sort_op`."""
+    The order is int64. The key of padding must sort after all numbers; NaN sorts after infinity.
+    """
     keys = values if descending is None else torch.where(descending[..., None], -values, values)
     order = keys.masked_fill(~token_mask[:, None, None], padding).sort(dim=-1, stable=True).indices
-    if to_front:
-        return order
-    padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
-    rank = torch.where(token_mask, token_mask.cumsum(-1) - 1, padding_before)
-    return order.gather(-1, rank[:, None, None].expand_as(order))
+    if not to_front:
+        padding_before = (~token_mask).cumsum(-1) - 1 + token_mask.sum(-1, keepdim=True)
+        rank = torch.where(token_mask, token_mask.cumsum(-1) - 1, padding_before)
+        order = order.gather(-1, rank[:, None, None].expand_as(order))
+    return values.gather(-1, order), order
 
 
 @torch.library.custom_op("molslice::permute_columns", mutates_args=())
 def permute_op(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
-    """Return `values[order]` along the tokens; with `inverse`, undo that permutation.
+    """Return `values[order]` along the tokens in a memory layout; with `inverse`, undo that permutation.
 
-    Args:
-        values: Columns [B, G, C, N].
-        order: An order for each column [B, G or 1, C or 1, N].
-        inverse: Whether to apply the inverse order.
-        layout: The memory layout of the result.
+    The order of columns [B, G, C, N] is [B, G or 1, C or 1, N].
     """
     out = empty_columns(values, layout, values.dtype)
-    if kernels.ENABLED and values.device.type == "cpu":
-        numpy_sort.permute_blocks(values, order, inverse, out)
-    elif triton := _triton_for(values):
+    if triton := _triton_for(values):
         triton.permute_into(values, order, inverse, out)
     else:
         out.copy_(permute_by_torch(values, order, inverse))
@@ -163,30 +132,19 @@ def permute_op(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Ten
 
 
 def permute_by_torch(values: Tensor, order: Tensor, inverse: bool) -> Tensor:
-    """Compute `permute_op` by torch's gather and scatter, the reference of the kernels."""
+    """Compute `permute_op` by torch's gather and scatter: on the CPU, and as the reference of the kernel."""
     index = order.long().expand(values.shape)
     return torch.zeros_like(values).scatter(-1, index, values) if inverse else values.gather(-1, index)
 
 
-@sort_op.register_fake
-def _(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> tuple[Tensor, Tensor]:
+def _empty_sorted(values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
     order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
     return empty_columns(values, BY_TOKEN, values.dtype), order
 
 
-@sorted_op.register_fake
-def _(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-    return empty_columns(values, BY_TOKEN, values.dtype)
-
-
-@order_op.register_fake
-def _(values: Tensor, token_mask: Tensor, to_front: bool) -> Tensor:
-    return empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
-
-
-@permute_op.register_fake
-def _(values: Tensor, order: Tensor, inverse: bool, layout: str) -> Tensor:
-    return empty_columns(values, layout, values.dtype)
+sort_op.register_fake(_empty_sorted)
+sorted_op.register_fake(lambda values, *_: empty_columns(values, BY_TOKEN, values.dtype))
+permute_op.register_fake(lambda values, *others: empty_columns(values, others[-1], values.dtype))
 
 
 def vmap_rule(operator: Callable) -> Callable:
@@ -210,5 +168,5 @@ def vmap_rule(operator: Callable) -> Callable:
     return rule
 
 
-for _operator in (sort_op, sorted_op, order_op, permute_op):
+for _operator in (sort_op, sorted_op, permute_op):
     _operator.register_vmap(vmap_rule(_operator))

@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 ENABLED = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
@@ -40,6 +41,24 @@ def load_kernels(name: str) -> ModuleType | None:
         return import_module(f"molslice.ops.{name}")
     except ImportError:
         return None
+
+
+def are_usable(module: ModuleType | None, tensor: Tensor, *sizes: object) -> bool:
+    """Return whether kernels that `load_kernels` returned are used for a tensor and sizes like these.
+
+    Args:
+        module: The kernels, whose `supports` decides by the sizes.
+        tensor: A tensor on the device of the operation.
+        sizes: The arguments of `supports`; none for the tensor itself.
+    """
+    if module is None or not ENABLED or not is_on_gpu(tensor) or is_transformed():
+        return False
+    return module.supports(*(sizes or (tensor,)))
+
+
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Return whether a tensor is on a GPU."""
+    return tensor.is_cuda
 
 
 def is_transformed() -> bool:

@@ -1,6 +1,6 @@
 """What is between the matrix products of an encoder layer: kernels on a GPU, torch's operations elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -19,13 +19,7 @@ _DRAWN: ContextVar[Iterator[Tensor]] = ContextVar("drawn seeds", default=_NO_SEE
 
 def has_kernels(tokens: Float[Tensor, "*rows D"]) -> bool:
     """Return whether kernels compute these steps for rows like these."""
-    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
-        return False
-    return _TRITON.supports(tokens)
-
-
-def _is_on_gpu(tokens: Tensor) -> bool:
-    return tokens.is_cuda
+    return kernels.are_usable(_TRITON, tokens)
 
 
 def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:
@@ -54,12 +48,7 @@ def seeds_drawn_at_once(tokens: Tensor, count: int) -> Iterator[None]:
 
 
 def sum_rows(parts: Float[Tensor, "P D"], dtype: torch.dtype) -> Float[Tensor, " D"]:
-    """Sum the parts of a gradient [P, D] that the programs of a kernel have computed, for kernels only.
-
-    Args:
-        parts: The parts, float32.
-        dtype: Type of the result.
-    """
+    """Sum the parts of a gradient that the programs of a kernel have computed in float32."""
     out = parts.new_empty(parts.shape[1], dtype=dtype)
     assert _TRITON is not None  # checked in `has_kernels`
     _TRITON.sum_rows_into(parts, out)
@@ -67,59 +56,61 @@ def sum_rows(parts: Float[Tensor, "P D"], dtype: torch.dtype) -> Float[Tensor, "
 
 
 def add_and_norm(
-    tokens: Float[Tensor, "*rows D"],
+    tokens: Float[Tensor, "*rows D"] | None,
     change: Float[Tensor, "*rows D"],
     bias: Float[Tensor, " D"] | None,
-    norm: torch.nn.LayerNorm,
-    dropout: float,
-    dtype: torch.dtype,
-) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
-    """Compute tokens + dropout(change + bias) and its layer norm.
-
-    Args:
-        tokens: Rows [..., D].
-        change: What is added to them.
-        bias: Bias of the change [D]; None without one.
-        norm: The norm.
-        dropout: Dropout rate, 0 outside of training.
-        dtype: Type of the result of the norm. Statistics are computed in float32.
-
-    Returns:
-        The sum, in the type of the tokens, and its norm.
-    """
-    if has_kernels(tokens):
-        seed = draw_seed(tokens, dropout)
-        inputs = (tokens.contiguous(), change.contiguous(), bias, norm.weight, norm.bias)
-        total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype, tokens.dtype)
-        return total, normed
-    added = functional.dropout(change if bias is None else change + bias, dropout)
-    total = (tokens + added).to(tokens.dtype)
-    return total, norm(total.to(norm.weight.dtype)).to(dtype)
-
-
-def drop_and_norm(
-    tokens: Float[Tensor, "*rows D"],
     norm: torch.nn.LayerNorm,
     dropout: float,
     stored: torch.dtype,
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
-    """Compute dropout(tokens) and its layer norm.
+    """Compute tokens + dropout(change + bias) and its layer norm.
 
     Args:
-        tokens: Rows [..., D].
+        tokens: The tokens; None for zeros.
+        change: What is added to them.
+        bias: Bias of the change; None without one.
         norm: The norm.
         dropout: Dropout rate, 0 outside of training.
-        stored: Type of the first result.
+        stored: Type of the sum.
         dtype: Type of the result of the norm. Statistics are computed in float32.
     """
-    if has_kernels(tokens):
-        seed = draw_seed(tokens, dropout)
-        inputs = (None, tokens.contiguous(), None, norm.weight, norm.bias)
+    if has_kernels(change):
+        seed, given = draw_seed(change, dropout), None if tokens is None else tokens.contiguous()
+        inputs = (given, change.contiguous(), bias, norm.weight, norm.bias)
         total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype, stored)
         return total, normed
-    total = functional.dropout(tokens.to(stored), dropout)
+    change = change.to(stored) if tokens is None else change
+    added = functional.dropout(change if bias is None else change + bias, dropout)
+    total = added if tokens is None else (tokens + added).to(stored)
     return total, norm(total.to(norm.weight.dtype)).to(dtype)
+
+
+def gradients_and_sums(
+    kernel: Callable[..., None], inputs: tuple, one: Tensor, other: Tensor, summed: torch.dtype | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute two gradients by a kernel, and the sum of the first over sequences and tokens.
+
+    Args:
+        kernel: Writes the gradients, and float32 sums over the tokens or None.
+        inputs: Its other arguments.
+        one: The tensor of the first gradient [B, N, ...].
+        other: The tensor of the second gradient.
+        summed: Type of the sum; None if it is not needed, which leaves it empty.
+    """
+    inputs = tuple(x.contiguous() if isinstance(x, Tensor) else x for x in inputs)
+    sums = one.new_empty(len(one), *one.shape[2:], dtype=torch.float32)
+    results = torch.empty_like(one), torch.empty_like(other)
+    kernel(*inputs, (*results, None if summed is None else sums))
+    return *results, one.new_empty(0) if summed is None else sum_rows(sums.flatten(1), summed)
+
+
+def empty_gradients_and_sums(
+    one: Tensor, other: Tensor, summed: torch.dtype | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tensors like the ones of `gradients_and_sums`."""
+    size = 0 if summed is None else one[0, 0].numel()
+    return torch.empty_like(one), torch.empty_like(other), one.new_empty(size, dtype=summed)
 
 
 def gelu_and_drop(
@@ -157,20 +148,7 @@ def _add_and_norm(
     return results
 
 
-@_add_and_norm.register_fake
-def _(
-    tokens: Tensor | None,
-    change: Tensor,
-    bias: Tensor | None,
-    weight: Tensor,
-    norm_bias: Tensor,
-    eps: float,
-    seed: Tensor | None,
-    dropout: float,
-    dtype: torch.dtype,
-    stored: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_norm(change, dtype, stored)
+_add_and_norm.register_fake(lambda _, change, *others: _empty_norm(change, *others[-2:]))
 
 
 def _empty_norm(change: Tensor, dtype: torch.dtype, stored: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,17 +177,8 @@ def _norm_gradients(
 
 
 @_norm_gradients.register_fake
-def _(
-    by_total: Tensor | None,
-    by_normed: Tensor,
-    total: Tensor,
-    statistics: Tensor,
-    weight: Tensor,
-    seed: Tensor | None,
-    dropout: float,
-    change_dtype: torch.dtype,
-    is_added: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(_: Any, by_normed: Tensor, total: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401, ARG001
+    _, weight, *_, change_dtype, is_added = others
     sums = total.new_empty(3, total.shape[-1], dtype=weight.dtype)
     return *_empty_gradients(total, change_dtype, is_added), sums
 
@@ -256,9 +225,7 @@ def _gelu(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: flo
     return out
 
 
-@_gelu.register_fake
-def _(hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
-    return torch.empty_like(hidden)
+_gelu.register_fake(lambda hidden, *_: torch.empty_like(hidden))
 
 
 @torch.library.custom_op("molslice::gelu_and_drop_gradients", mutates_args=())
@@ -272,9 +239,7 @@ def _gelu_gradients(
 
 
 @_gelu_gradients.register_fake
-def _(
-    grad: Tensor, hidden: Tensor, bias: Tensor | None, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor]:
+def _(grad: Tensor, hidden: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401, ARG001
     dtype = hidden.dtype if bias is None else bias.dtype
     return torch.empty_like(hidden), hidden.new_empty(hidden.shape[-1], dtype=dtype)
 

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from molslice.ops import kernels
-from molslice.ops.layer_steps import draw_seed, sum_rows
+from molslice.ops.layer_steps import draw_seed, empty_gradients_and_sums, gradients_and_sums
 from molslice.ops.sorting import sorted_columns
 
 _TRITON = kernels.load_kernels("triton_mix")
@@ -23,9 +23,7 @@ def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtyp
         head_dim: Number of channels per head.
         dtype: Type of the values.
     """
-    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(tokens) or kernels.is_transformed():
-        return False
-    return tokens.numel() > 0 and _TRITON.supports(tokens.shape[1], head_dim, dtype)
+    return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 
 def mix_and_sort(
@@ -65,10 +63,6 @@ def mix_and_sort(
     return columns.permute(0, 3, 1, 2), weights
 
 
-def _is_on_gpu(tokens: Tensor) -> bool:
-    return tokens.is_cuda
-
-
 @torch.library.custom_op("molslice::mix_and_sort", mutates_args=())
 def _mix_and_sort(
     values: Tensor,
@@ -78,22 +72,17 @@ def _mix_and_sort(
     seed: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    results = torch.empty_like(values), torch.empty_like(values, dtype=torch.uint8)
+    results = _empty_columns(values)
     assert _TRITON is not None  # checked in `has_kernels`
     _TRITON.mix_and_sort_into(values, weights, token_mask, descending, seed, dropout, results)
     return results
 
 
-@_mix_and_sort.register_fake
-def _(
-    values: Tensor,
-    weights: Tensor,
-    token_mask: Tensor,
-    descending: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
+def _empty_columns(values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(values), torch.empty_like(values, dtype=torch.uint8)
+
+
+_mix_and_sort.register_fake(lambda values, *_: _empty_columns(values))
 
 
 @torch.library.custom_op("molslice::mix_and_sort_gradients", mutates_args=())
@@ -108,31 +97,14 @@ def _gradients(
     dropout: float,
     added_dtype: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = values.new_empty(len(values), *values.shape[2:], dtype=torch.float32)
-    results = torch.empty_like(values), torch.empty_like(weights), None if added_dtype is None else sums
-    by_next = None if by_next is None else by_next.contiguous()
-    inputs = (grad.contiguous(), places, values, weights, token_mask, by_next, seed, dropout)
     assert _TRITON is not None  # checked in `has_kernels`
-    _TRITON.gradients_into(*inputs, results)
-    if added_dtype is None:
-        return *results[:2], weights.new_empty(0)
-    return *results[:2], sum_rows(sums.flatten(1), added_dtype)
+    inputs = (grad, places, values, weights, token_mask, by_next, seed, dropout)
+    return gradients_and_sums(_TRITON.gradients_into, inputs, values, weights, added_dtype)
 
 
-@_gradients.register_fake
-def _(
-    grad: Tensor,
-    places: Tensor,
-    values: Tensor,
-    weights: Tensor,
-    token_mask: Tensor,
-    by_next: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-    added_dtype: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    size = 0 if added_dtype is None else values[0, 0].numel()
-    return torch.empty_like(values), torch.empty_like(weights), values.new_empty(size, dtype=added_dtype)
+_gradients.register_fake(
+    lambda _, places, values, weights, *others: empty_gradients_and_sums(values, weights, others[-1])
+)
 
 
 class _MixAndSort(torch.autograd.Function):

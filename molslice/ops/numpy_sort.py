@@ -1,4 +1,4 @@
-"""Sorts and permutes columns on the CPU by numpy's vectorized integer sort, block by block.
+"""Sorts columns on the CPU by numpy's vectorized integer sort, block by block.
 
 torch sorts (value, index) pairs one comparison at a time. numpy sorts plain integers with vector
 instructions, 5 to 10 times as fast. Value and token are therefore packed into one integer: the bits of the
@@ -40,7 +40,7 @@ def sort_blocks(
     token_mask: Tensor,
     descending: Tensor | None,
     to_front: bool,
-    ranked: Tensor | None,
+    ranked: Tensor,
     order: Tensor | None,
 ) -> None:
     """Sort columns and write the results to given tensors.
@@ -51,7 +51,7 @@ def sort_blocks(
         descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
         to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position.
-        ranked: Receives the sorted columns [B, G, C, N]; None if unused.
+        ranked: Receives the sorted columns [B, G, C, N].
         order: Receives the token of each rank [B, G, C, N]; None if unused.
     """
     sorter = _Sorter(values, token_mask, descending, to_front, ranked, order)
@@ -68,7 +68,7 @@ class _Sorter:
         token_mask: Tensor,
         descending: Tensor | None,
         to_front: bool,
-        ranked: Tensor | None,
+        ranked: Tensor,
         order: Tensor | None,
     ) -> None:
         self.values = as_numpy(values)
@@ -88,7 +88,7 @@ class _Sorter:
         if descending is not None and bool(descending.any()):
             sign = np.where(descending.numpy(), np.int32(-1), np.int32(1))[..., None]
             self.sign = np.broadcast_to(sign, (*values.shape[:3], 1))
-        self.ranked = None if ranked is None else as_numpy(ranked)
+        self.ranked = as_numpy(ranked)
         self.order = None if order is None else order.numpy()
 
     def start(self, entries: int) -> Callable[[Block], None]:
@@ -107,9 +107,8 @@ class _Sorter:
                 tokens = _shaped(narrow, source.shape)
                 self._sort_with_tokens(ranks, _shaped(keys, source.shape), tokens)
                 self._place(block, tokens, self.order, None)
-            if self.ranked is not None:
-                self._restore(block, ranks, spare)
-                self._place(block, ranks, self.ranked, source)
+            self._restore(block, ranks, spare)
+            self._place(block, ranks, self.ranked, source)
 
         return work
 
@@ -167,49 +166,6 @@ class _Sorter:
             else:
                 out[b][..., padding] = kept
                 out[b][..., mask] = ranks[b, ..., :count]
-
-
-def permute_blocks(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """Permute columns along the tokens and write the result to a given tensor.
-
-    Args:
-        values: Columns [B, G, C, N].
-        order: An order for each column [B, G or 1, C or 1, N].
-        inverse: Whether to apply the inverse order.
-        out: Receives `values[order]` [B, G, C, N].
-    """
-    source, index, target = as_numpy(values), order.numpy(), as_numpy(out)
-    index = np.broadcast_to(index, source.shape)
-
-    def start(entries: int) -> Callable[[Block], None]:
-        taken, given = (np.empty(entries, source.dtype) for _ in range(2))
-        wide = np.empty(entries, np.int64)
-
-        def work(block: Block) -> None:
-            shape = source[block].shape
-            rows, moved, wide_order = (_shaped(x, shape) for x in (taken, given, wide))
-            _copy(rows, source[block])
-            np.copyto(wide_order, index[block])
-            _permute_rows(rows, wide_order, inverse, moved)
-            _copy(target[block], moved)
-
-        return work
-
-    if values.numel():
-        _run(start, _cut(*values.shape))
-
-
-def _permute_rows(rows: np.ndarray, order: np.ndarray, inverse: bool, out: np.ndarray) -> None:
-    # torch's gather is faster. From 2^15 entries on it starts its own threads, so stay below.
-    length = rows.shape[-1]
-    taken, index, given = (torch.from_numpy(x.reshape(-1, length)) for x in (rows, order, out))
-    step = max(1, BLOCK // length)
-    for start in range(0, len(taken), step):
-        part = slice(start, start + step)
-        if inverse:
-            given[part].scatter_(1, index[part], taken[part])
-        else:
-            torch.gather(taken[part], 1, index[part], out=given[part])
 
 
 def _shaped(memory: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

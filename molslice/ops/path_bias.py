@@ -33,7 +33,7 @@ def path_bias(
     Returns:
         Values of all pairs, with the graph token as token 0. Padding has the values of pairs without a path.
     """
-    if _TRITON is not None and kernels.ENABLED and _is_on_gpu(spatial) and _TRITON.supports(spatial):
+    if kernels.are_usable(_TRITON, spatial):
         tables = torch.cat([F.pad(spatial, (0, 0, 0, NUM_CODES - len(spatial)))[None], hops])
         return _look_up(codes.distance, codes.bonds, tables, len(spatial))
     distance = codes.distance.long()
@@ -54,10 +54,6 @@ def path_bias(
     return bias.permute(0, 3, 1, 2)
 
 
-def _is_on_gpu(table: Tensor) -> bool:
-    return table.is_cuda
-
-
 @torch.library.custom_op("molslice::path_bias", mutates_args=())
 def _look_up(distance: Tensor, bonds: Tensor, tables: Tensor, slots: int) -> Tensor:
     """Call the kernel with tables [1 + K, 64, H]."""
@@ -67,9 +63,7 @@ def _look_up(distance: Tensor, bonds: Tensor, tables: Tensor, slots: int) -> Ten
     return out
 
 
-@_look_up.register_fake
-def _(distance: Tensor, bonds: Tensor, tables: Tensor, slots: int) -> Tensor:  # noqa: ARG001
-    return _empty_bias(distance, tables)
+_look_up.register_fake(lambda distance, _, tables, *others: _empty_bias(distance, tables))  # noqa: ARG005
 
 
 def _empty_bias(distance: Tensor, tables: Tensor) -> Tensor:

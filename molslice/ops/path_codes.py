@@ -76,7 +76,7 @@ def path_codes(adjacency: UInt8[Tensor, "B A A"]) -> PathCodes:
         adjacency: Symmetric codes of the bonds; `NO_BOND` where there is none, padding included.
     """
     degree = (adjacency != NO_BOND).sum(-1)
-    if _TRITON is not None and kernels.ENABLED and adjacency.is_cuda and _TRITON.supports(adjacency):
+    if _TRITON is not None and kernels.are_usable(_TRITON, adjacency):
         distance = torch.empty_like(adjacency, dtype=torch.int16)
         bonds = torch.empty_like(adjacency, dtype=torch.int32)
         _TRITON.codes_into(adjacency.contiguous(), distance, bonds, MAX_HOPS, CODE_BITS)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.ops import column_ops
+from molslice.ops import column_ops, kernels
 from molslice.ops.column_ops import BY_TOKEN, index_dtype, layout_of
 from molslice.ops.features import precise
 
@@ -30,8 +30,8 @@ def sort_columns(
 
     Args:
         values: Columns [B, K, N] or [B, H, C, N].
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
+        token_mask: True at real tokens.
+        descending: True for columns in descending order; None sorts all ascending.
         to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
             padding keeps its position and value.
 
@@ -49,48 +49,25 @@ def sorted_columns(
     descending: Bool[Tensor, "*K"] | None = None,
     to_front: bool = False,
 ) -> Float[Tensor, "B *K N"]:
-    """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed.
-
-    Args:
-        values: Columns [B, K, N] or [B, H, C, N].
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [K] or [H, C]; None sorts all ascending.
-        to_front: Put the real tokens first, then padding, instead of leaving padding in its position.
-
-    Returns:
-        The sorted columns in the shape of `values`.
-    """
-    sort = _Sort if torch.is_grad_enabled() and values.requires_grad else _SortValues
-    ranked = sort.apply(_grouped(values), token_mask, _grouped_flags(descending), to_front)
-    return _ungrouped(ranked if isinstance(ranked, Tensor) else ranked[0], values)
+    """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed."""
+    # under a transform, `requires_grad` may not say that a gradient is needed
+    if (torch.is_grad_enabled() and values.requires_grad) or kernels.is_transformed():
+        return sort_columns(values, token_mask, descending, to_front)[0]
+    ranked = column_ops.sorted_op(_grouped(values), token_mask, _grouped_flags(descending), to_front)
+    return _ungrouped(ranked, values)
 
 
 def rank_order(
     keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"], to_front: bool = True
 ) -> Integer[Tensor, "B K N"]:
-    """Return the order that sorts each column ascending and stably.
-
-    Args:
-        keys: Columns [B, K, N].
-        token_mask: True at real tokens [B, N].
-        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
-            padding keeps its position.
-
-    Returns:
-        The token of each position [B, K, N], in the smallest integer type that can index N tokens.
-    """
-    return column_ops.order_op(keys.detach()[:, None], token_mask, to_front)[:, 0]
+    """Return the order of `sort_columns` alone."""
+    return sort_columns(keys.detach(), token_mask, to_front=to_front)[1]
 
 
 def permute_tokens(
     values: Float[Tensor, "B K N"], order: Integer[Tensor, " B #K N"]
 ) -> Float[Tensor, "B K N"]:
-    """Return `values[order]` along the tokens [B, K, N].
-
-    Args:
-        values: Columns [B, K, N].
-        order: One order per column [B, K, N], or one for all columns [B, 1, N].
-    """
+    """Return `values[order]` along the tokens, with one order per column or one for all columns."""
     grouped = values[:, None]
     return _Permute.apply(grouped, order[:, None], False, layout_of(grouped))[:, 0]
 
@@ -98,15 +75,9 @@ def permute_tokens(
 def permute_groups(
     values: Float[Tensor, "B H C N"], order: Integer[Tensor, "B H N"], inverse: bool = False
 ) -> Float[Tensor, "B H C N"]:
-    """Permute all columns of a group by one order.
+    """Permute all columns of a group by one order, or its inverse.
 
-    Args:
-        values: Columns [B, H, C, N].
-        order: One order for each group [B, H, N].
-        inverse: Whether to apply the inverse order.
-
-    Returns:
-        The permuted columns [B, H, C, N]. `result.flatten(1, 2).transpose(1, 2)` is contiguous.
+    `flatten(1, 2).transpose(1, 2)` of the result is contiguous.
     """
     return _Permute.apply(values, order[:, :, None], inverse, BY_TOKEN)
 
@@ -145,27 +116,6 @@ class _Sort(torch.autograd.Function):
         (order,) = ctx.saved_tensors
         # Each token is used exactly once, so a scatter is the exact and deterministic inverse.
         return _Permute.apply(grad, order, True, ctx.layout), None, None, None
-
-
-class _SortValues(torch.autograd.Function):
-    """A sort without the order, for use without gradients; its backward pass sorts again."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool) -> Tensor:
-        return column_ops.sorted_op(values, token_mask, descending, to_front)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:  # noqa: ANN401
-        values, token_mask, descending, ctx.to_front = inputs
-        ctx.save_for_backward(values, token_mask, descending)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
-        values, token_mask, descending = ctx.saved_tensors
-        _, order = column_ops.sort_op(values, token_mask, descending, ctx.to_front)
-        return _Permute.apply(grad, order, True, layout_of(values)), None, None, None
 
 
 class _Permute(torch.autograd.Function):
@@ -214,16 +164,9 @@ def swap_order(keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"]) ->
 
 
 def shuffle_order(token_mask: Bool[Tensor, "B N"], seed: int) -> Integer[Tensor, "B 1 N"]:
-    """Return a fixed pseudo-random order of the real tokens; padding keeps its position.
+    """Return a fixed pseudo-random order of the real tokens for all columns; padding keeps its position.
 
     It depends only on the seed and on the number of real tokens, not on a global generator.
-
-    Args:
-        token_mask: True at real tokens [B, N].
-        seed: Seed of the order.
-
-    Returns:
-        The token of each position [B, 1, N], the same for all columns.
     """
     length = token_mask.shape[-1]
     word = 0xFFFFFFFF

@@ -21,7 +21,7 @@ def table_sums(table: Float[Tensor, "R D"], slots: UInt8[Tensor, "*rows K"]) -> 
         table: At most 255 rows.
         slots: The rows to sum; `NO_SLOT` for none.
     """
-    if _has_kernels(table):
+    if kernels.are_usable(_TRITON, table):
         return _sum(table, slots.contiguous())
     flat = slots.flatten(0, -2).long()
     padded = functional.pad(table, (0, 0, 0, NO_SLOT + 1 - len(table)))
@@ -29,37 +29,23 @@ def table_sums(table: Float[Tensor, "R D"], slots: UInt8[Tensor, "*rows K"]) -> 
     return sums.unflatten(0, slots.shape[:-1])
 
 
-def _has_kernels(table: Tensor) -> bool:
-    if _TRITON is None or not kernels.ENABLED or not _is_on_gpu(table) or kernels.is_transformed():
-        return False
-    return _TRITON.supports(table)
-
-
-def _is_on_gpu(table: Tensor) -> bool:
-    return table.is_cuda
-
-
 @torch.library.custom_op("molslice::table_sums", mutates_args=())
 def _sum(table: Tensor, slots: Tensor) -> Tensor:
     """Call the kernel."""
-    out = _empty_sums(table, slots)
-    assert _TRITON is not None  # checked in `_has_kernels`
+    out = table.new_empty(*slots.shape[:-1], table.shape[1])
+    assert _TRITON is not None  # checked in `table_sums`
     _TRITON.sums_into(table.contiguous(), slots, out)
     return out
 
 
 @_sum.register_fake
-def _(table: Tensor, slots: Tensor) -> Tensor:
-    return _empty_sums(table, slots)
-
-
 def _empty_sums(table: Tensor, slots: Tensor) -> Tensor:
     return table.new_empty(*slots.shape[:-1], table.shape[1])
 
 
 @torch.library.custom_op("molslice::table_sums_gradient", mutates_args=())
 def _gradient(grad: Tensor, slots: Tensor, rows: int) -> Tensor:
-    assert _TRITON is not None  # checked in `_has_kernels`
+    assert _TRITON is not None  # checked in `table_sums`
     return _TRITON.gradient_of(grad.contiguous(), slots, rows).sum(0)
 
 

@@ -1,14 +1,13 @@
 """Softmax attention with a bias on the scores for short sequences, in one Triton kernel for each direction.
 
-A program computes some heads of one sequence, one after the other, in registers: scores, softmax, dropout and
-the product with the values. The backward pass computes the weights again, so that the forward pass stores
+A program computes one head of one sequence in registers: scores, softmax, dropout and the product with the
+values. The backward pass computes the weights again, so that the forward pass stores
 only its output. The dropped weights are a function of a seed and of the position, and are drawn again too.
 
 Imported only if Triton is installed and the tensors are on a GPU.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
-import math
 from typing import no_type_check
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
@@ -19,11 +18,10 @@ import triton.language as tl
 from torch import Tensor
 
 from molslice.ops.triton_draws import kept_factor
-from molslice.ops.triton_mix import INTERPRETED, product
+from molslice.ops.triton_mix import head_settings, product
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
-HEADS_OF_PROGRAM = 1  # if the number of heads is a multiple of it
 WARPS = {16: 1, 32: 1, 64: 8}  # of a program, by padded length
 
 
@@ -90,44 +88,28 @@ def gradients_into(
 
 def _settings(packed: Tensor) -> tuple[tuple[int], dict[str, object]]:
     batch, length, _, heads, channels = packed.shape
-    padded = max(16, triton.next_power_of_2(length))
-    group = HEADS_OF_PROGRAM if heads % HEADS_OF_PROGRAM == 0 else 1
-    settings = {
-        "HEADS": heads,
-        "WIDTH": channels,
-        "GROUP": group,
-        "SCALE": channels**-0.5,
-        "IN_FLOAT32": INTERPRETED,
-        "MULTIPLE": math.gcd(length, 8),
-        "LENGTH": padded,
-        "CHANNELS": max(16, triton.next_power_of_2(channels)),
-        "num_warps": WARPS.get(padded, 8),
-    }
-    return (batch * heads // group,), settings
+    grid, settings = head_settings((batch, length, heads, channels), WARPS)
+    return grid, {**settings, "SCALE": channels**-0.5}
 
 
 @triton.jit
 @no_type_check
 def _places(
     token_mask,
-    step,
     length,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Find one head of this program.
+    """Find the head of this program.
 
     Returns:
         The places of its entries in Q and in a result [B, N, H, C], and of its pairs; which entries and pairs
         belong to real tokens; which entries and pairs exist. Masks of the latter kind do not depend on the
         contents of a tensor, so that neighbors are moved together.
     """
-    groups: tl.constexpr = HEADS // GROUP
-    program = tl.program_id(0)
-    b, h = (program // groups).to(tl.int64), (program % groups) * GROUP + step
+    b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
     n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
     exists = n < length
     is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
@@ -166,7 +148,6 @@ def _attention_forward(
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     MULTIPLE: tl.constexpr,
@@ -174,18 +155,17 @@ def _attention_forward(
     CHANNELS: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    for step in range(GROUP):
-        place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
-            token_mask, step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
-        )
-        q = tl.load(packed + place, mask=is_entry, other=0.0)
-        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
-        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
-        weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
-        if seed is not None:
-            weights *= kept_factor(tl.load(seed), pair, dropout)
-        mixed = product(weights.to(v.dtype), v, IN_FLOAT32)
-        tl.store(out + in_result, mixed.to(v.dtype), mask=exist)
+    place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+        token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
+    )
+    q = tl.load(packed + place, mask=is_entry, other=0.0)
+    keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
+    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
+    if seed is not None:
+        weights *= kept_factor(tl.load(seed), pair, dropout)
+    mixed = product(weights.to(v.dtype), v, IN_FLOAT32)
+    tl.store(out + in_result, mixed.to(v.dtype), mask=exist)
 
 
 @triton.jit
@@ -196,20 +176,17 @@ def _store_with_sum(
     result,
     place,
     exist,
-    step,
     PART: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """Store the gradient of Q, K or V, and its sum over the tokens."""
     tl.store(by_packed + place + PART * HEADS * WIDTH, result.to(by_packed.dtype.element_ty), mask=exist)
     if sums is not None:
-        groups: tl.constexpr = HEADS // GROUP
-        b = (tl.program_id(0) // groups).to(tl.int64)
+        b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
         c = tl.arange(0, CHANNELS)
-        target = (b * 3 + PART) * HEADS * WIDTH + ((tl.program_id(0) % groups) * GROUP + step) * WIDTH + c
+        target = (b * 3 + PART) * HEADS * WIDTH + h * WIDTH + c
         tl.store(sums + target, tl.sum(result, 0), mask=c < WIDTH)
 
 
@@ -229,7 +206,6 @@ def _attention_backward(
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     SCALE: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     MULTIPLE: tl.constexpr,
@@ -237,28 +213,27 @@ def _attention_backward(
     CHANNELS: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    for step in range(GROUP):
-        place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
-            token_mask, step, length, HEADS, WIDTH, GROUP, LENGTH, CHANNELS
-        )
-        q = tl.load(packed + place, mask=is_entry, other=0.0)
-        keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
-        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
-        upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
-        weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
-        by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
-        used = weights
-        if seed is not None:
-            factor = kept_factor(tl.load(seed), pair, dropout)
-            used, by_weights = weights * factor, by_weights * factor
-        by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
-        rounded = by_scores.to(q.dtype)
-        result = product(rounded, keys, IN_FLOAT32) * SCALE
-        _store_with_sum(by_packed, sums, result, place, exist, step, 0, HEADS, WIDTH, GROUP, CHANNELS)
-        result = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
-        _store_with_sum(by_packed, sums, result, place, exist, step, 1, HEADS, WIDTH, GROUP, CHANNELS)
-        result = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
-        _store_with_sum(by_packed, sums, result, place, exist, step, 2, HEADS, WIDTH, GROUP, CHANNELS)
-        if by_next is not None:
-            by_scores += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
-        tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pairs_exist)
+    place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+        token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
+    )
+    q = tl.load(packed + place, mask=is_entry, other=0.0)
+    keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
+    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
+    weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
+    by_weights = product(upstream, tl.trans(v), IN_FLOAT32)
+    used = weights
+    if seed is not None:
+        factor = kept_factor(tl.load(seed), pair, dropout)
+        used, by_weights = weights * factor, by_weights * factor
+    by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
+    rounded = by_scores.to(q.dtype)
+    result = product(rounded, keys, IN_FLOAT32) * SCALE
+    _store_with_sum(by_packed, sums, result, place, exist, 0, HEADS, WIDTH, CHANNELS)
+    result = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
+    _store_with_sum(by_packed, sums, result, place, exist, 1, HEADS, WIDTH, CHANNELS)
+    result = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
+    _store_with_sum(by_packed, sums, result, place, exist, 2, HEADS, WIDTH, CHANNELS)
+    if by_next is not None:
+        by_scores += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+    tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pairs_exist)

@@ -14,6 +14,7 @@ exchange values.
 # triton is installed only with a GPU; its kernels are launched by subscript
 import math
 import os
+from collections.abc import Sequence
 from typing import no_type_check
 
 import torch
@@ -26,7 +27,6 @@ from molslice.ops.triton_sort import LARGEST, bits_as_integers, bits_of, positio
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 128  # maximum number of channels per head
-HEADS_OF_PROGRAM = 1  # if the number of heads is a multiple of it
 FORWARD_WARPS = {16: 1, 32: 4, 64: 4}  # by padded length; 1 if a thread sorts
 BACKWARD_WARPS = {16: 1, 32: 1, 64: 4}
 MOST_IN_THREAD = 32  # tokens that a thread sorts
@@ -77,7 +77,7 @@ def mix_and_sort_into(
         bits_as_integers(sorted_values),
         places,
     )
-    grid, settings = _settings(values, FORWARD_WARPS)
+    grid, settings = head_settings(values.shape, FORWARD_WARPS)
     length = values.shape[1]
     in_thread = 0
     if sorts_in_thread(length, width):
@@ -113,7 +113,7 @@ def gradients_into(
             float32 [B, H, C]; None if unused.
     """
     inputs = (grad, places, values, weights, token_mask.view(torch.uint8), by_next, seed, *results)
-    grid, settings = _settings(values, BACKWARD_WARPS)
+    grid, settings = head_settings(values.shape, BACKWARD_WARPS)
     with torch.cuda.device_of(values):
         _mix_backward[grid](*inputs, values.shape[1], dropout, **settings)
 
@@ -123,21 +123,25 @@ def sorts_in_thread(length: int, width: int) -> bool:
     return width == 2 and length <= MOST_IN_THREAD  # noqa: PLR2004
 
 
-def _settings(values: Tensor, warps: dict[int, int]) -> tuple[tuple[int], dict[str, object]]:
-    batch, length, heads, channels = values.shape
+def head_settings(shape: Sequence[int], warps: dict[int, int]) -> tuple[tuple[int], dict[str, object]]:
+    """Return the grid and the settings of a kernel whose program computes one head of one sequence.
+
+    Args:
+        shape: Numbers of sequences, tokens, heads and channels per head.
+        warps: Warps of a program by padded length.
+    """
+    batch, length, heads, channels = shape
     padded = max(16, triton.next_power_of_2(length))
-    group = HEADS_OF_PROGRAM if heads % HEADS_OF_PROGRAM == 0 else 1
     settings = {
         "HEADS": heads,
         "WIDTH": channels,
-        "GROUP": group,
         "IN_FLOAT32": INTERPRETED,
         "MULTIPLE": math.gcd(length, 8),
         "LENGTH": padded,
         "CHANNELS": max(16, triton.next_power_of_2(channels)),
-        "num_warps": warps[padded],
+        "num_warps": warps.get(padded, 8),
     }
-    return (batch * heads // group,), settings
+    return (batch * heads,), settings
 
 
 @triton.jit
@@ -210,7 +214,6 @@ def _mix_forward(
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
@@ -220,8 +223,7 @@ def _mix_forward(
     IN_THREAD: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    groups: tl.constexpr = HEADS // GROUP
-    b, first = (tl.program_id(0) // groups).to(tl.int64), (tl.program_id(0) % groups) * GROUP
+    b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
     n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
     exists, is_channel = n < length, c < WIDTH
     is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
@@ -232,54 +234,50 @@ def _mix_forward(
         where = positions(is_real, length, False, LENGTH)[None, :]
     is_inside = is_channel[:, None] & exists[None, :]
     row = b * length * (HEADS * WIDTH)
-    for step in range(GROUP):
-        h = first + step
-        place = row + n[:, None] * (HEADS * WIDTH) + (h * WIDTH + c)[None, :]
-        pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
-        value = tl.load(values + place, mask=is_real[:, None] & is_channel[None, :], other=0)
-        mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
-        mixing = tl.where(is_pair, mixing, 0.0)
-        if seed is not None:
-            mixing *= kept_factor(tl.load(seed), pair, dropout)
-        mixed = product(mixing.to(value.dtype), value, IN_FLOAT32)
-        bits = mixed.to(value.dtype).to(out.dtype.element_ty, bitcast=True)
-        ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
-        channel = h * WIDTH + c[:, None]
+    place = row + n[:, None] * (HEADS * WIDTH) + (h * WIDTH + c)[None, :]
+    pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
+    value = tl.load(values + place, mask=is_real[:, None] & is_channel[None, :], other=0)
+    mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+    mixing = tl.where(is_pair, mixing, 0.0)
+    if seed is not None:
+        mixing *= kept_factor(tl.load(seed), pair, dropout)
+    mixed = product(mixing.to(value.dtype), value, IN_FLOAT32)
+    bits = mixed.to(value.dtype).to(out.dtype.element_ty, bitcast=True)
+    ranks = tl.trans(ranks_of(bits, LARGEST_RANK))
+    channel = h * WIDTH + c[:, None]
+    if flags is not None:
+        is_descending = tl.load(flags + channel, mask=is_channel[:, None], other=0)
+        ranks = tl.where(is_descending != 0, -ranks, ranks)
+    ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
+    if IN_THREAD > 0:
+        keys = _tokens_of((ranks << 16) | n[None, :], CHANNELS, LENGTH)
+        keys = sort_in_thread(keys[:IN_THREAD], IN_THREAD, 4 if IN_THREAD <= 16 else 5)
+        channel = h * WIDTH + c
         if flags is not None:
-            is_descending = tl.load(flags + channel, mask=is_channel[:, None], other=0)
-            ranks = tl.where(is_descending != 0, -ranks, ranks)
-        ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
-        if IN_THREAD > 0:
-            keys = _tokens_of((ranks << 16) | n[None, :], CHANNELS, LENGTH)
-            keys = sort_in_thread(keys[:IN_THREAD], IN_THREAD, 4 if IN_THREAD <= 16 else 5)
-            channel = h * WIDTH + c
+            is_descending = tl.load(flags + channel, mask=is_channel, other=0) != 0
+        left = tl.sum(is_real.to(tl.uint32) << n.to(tl.uint32))
+        padding = tl.sum((exists & (is_real == 0)).to(tl.uint32) << n.to(tl.uint32))
+        for r in tl.static_range(IN_THREAD):
+            bit, where = _lowest(tl.where(r < count, left, padding))
+            left = tl.where(r < count, left ^ bit, left)
+            padding = tl.where(r < count, padding, padding ^ bit)
+            rank, taken = keys[r] >> 16, keys[r] & 0xFFFF
             if flags is not None:
-                is_descending = tl.load(flags + channel, mask=is_channel, other=0) != 0
-            left = tl.sum(is_real.to(tl.uint32) << n.to(tl.uint32))
-            padding = tl.sum((exists & (is_real == 0)).to(tl.uint32) << n.to(tl.uint32))
-            for r in tl.static_range(IN_THREAD):
-                bit, where = _lowest(tl.where(r < count, left, padding))
-                left = tl.where(r < count, left ^ bit, left)
-                padding = tl.where(r < count, padding, padding ^ bit)
-                rank, taken = keys[r] >> 16, keys[r] & 0xFFFF
-                if flags is not None:
-                    rank = tl.where(is_descending, -rank, rank)
-                bits = tl.where(r < count, bits_of(rank, LARGEST_RANK), 0)
-                is_stored = is_channel & (r < length)
-                target = out + row + where * (HEADS * WIDTH) + channel
-                tl.store(target, bits.to(out.dtype.element_ty), mask=is_stored)
-                target = places + row + taken * (HEADS * WIDTH) + channel
-                tl.store(target, tl.full([CHANNELS], 0, tl.uint8) + where.to(tl.uint8), mask=is_stored)
-        else:
-            ranks, taken = sort_ranks(ranks, SHIFT, CHANNELS, LENGTH, LENGTH)
-            if flags is not None:
-                ranks = tl.where(is_descending != 0, -ranks, ranks)
-            bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
-            tl.store(
-                out + row + where * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside
-            )
+                rank = tl.where(is_descending, -rank, rank)
+            bits = tl.where(r < count, bits_of(rank, LARGEST_RANK), 0)
+            is_stored = is_channel & (r < length)
+            target = out + row + where * (HEADS * WIDTH) + channel
+            tl.store(target, bits.to(out.dtype.element_ty), mask=is_stored)
             target = places + row + taken * (HEADS * WIDTH) + channel
-            tl.store(target, (where + tl.zeros_like(taken)).to(tl.uint8), mask=is_inside)
+            tl.store(target, tl.full([CHANNELS], 0, tl.uint8) + where.to(tl.uint8), mask=is_stored)
+    else:
+        ranks, taken = sort_ranks(ranks, SHIFT, CHANNELS, LENGTH, LENGTH)
+        if flags is not None:
+            ranks = tl.where(is_descending != 0, -ranks, ranks)
+        bits = tl.where(n[None, :] < count, bits_of(ranks, LARGEST_RANK), 0)
+        tl.store(out + row + where * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside)
+        target = places + row + taken * (HEADS * WIDTH) + channel
+        tl.store(target, (where + tl.zeros_like(taken)).to(tl.uint8), mask=is_inside)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -299,15 +297,13 @@ def _mix_backward(
     dropout,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    GROUP: tl.constexpr,
     IN_FLOAT32: tl.constexpr,
     MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    groups: tl.constexpr = HEADS // GROUP
-    b, first = (tl.program_id(0) // groups).to(tl.int64), (tl.program_id(0) % groups) * GROUP
+    b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
     n, c = tl.arange(0, LENGTH), tl.arange(0, CHANNELS)
     exists, is_channel = n < length, c < WIDTH
     is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
@@ -315,26 +311,24 @@ def _mix_backward(
     pairs_exist = exists[:, None] & exists[None, :]
     is_entry = is_real[:, None] & is_channel[None, :]
     row = b * length * (HEADS * WIDTH)
-    for step in range(GROUP):
-        h = first + step
-        channel = (h * WIDTH + c)[None, :]
-        place = row + n[:, None] * (HEADS * WIDTH) + channel
-        pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
-        value = tl.load(values + place, mask=is_entry, other=0.0)
-        went = tl.load(places + place, mask=is_entry, other=0).to(tl.int32)
-        by_mixed = tl.load(grad + row + went * (HEADS * WIDTH) + channel, mask=is_entry, other=0.0)
-        mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
-        mixing = tl.where(is_pair, mixing, 0.0)
-        by_mixing = product(by_mixed, tl.trans(value), IN_FLOAT32)
-        if seed is not None:
-            factor = kept_factor(tl.load(seed), pair, dropout)
-            mixing, by_mixing = mixing * factor, by_mixing * factor
-        result = product(tl.trans(mixing.to(value.dtype)), by_mixed, IN_FLOAT32)
-        tl.store(by_values + place, result.to(value.dtype), mask=exists[:, None] & is_channel[None, :])
-        if sums is not None:
-            target = sums + (b * HEADS + h) * WIDTH + c
-            tl.store(target, tl.sum(result, 0), mask=is_channel)
-        by_mixing = tl.where(is_pair, by_mixing, 0.0)
-        if by_next is not None:
-            by_mixing += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
-        tl.store(by_weights + pair, by_mixing.to(by_weights.dtype.element_ty), mask=pairs_exist)
+    channel = (h * WIDTH + c)[None, :]
+    place = row + n[:, None] * (HEADS * WIDTH) + channel
+    pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
+    value = tl.load(values + place, mask=is_entry, other=0.0)
+    went = tl.load(places + place, mask=is_entry, other=0).to(tl.int32)
+    by_mixed = tl.load(grad + row + went * (HEADS * WIDTH) + channel, mask=is_entry, other=0.0)
+    mixing = tl.load(weights + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+    mixing = tl.where(is_pair, mixing, 0.0)
+    by_mixing = product(by_mixed, tl.trans(value), IN_FLOAT32)
+    if seed is not None:
+        factor = kept_factor(tl.load(seed), pair, dropout)
+        mixing, by_mixing = mixing * factor, by_mixing * factor
+    result = product(tl.trans(mixing.to(value.dtype)), by_mixed, IN_FLOAT32)
+    tl.store(by_values + place, result.to(value.dtype), mask=exists[:, None] & is_channel[None, :])
+    if sums is not None:
+        target = sums + (b * HEADS + h) * WIDTH + c
+        tl.store(target, tl.sum(result, 0), mask=is_channel)
+    by_mixing = tl.where(is_pair, by_mixing, 0.0)
+    if by_next is not None:
+        by_mixing += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
+    tl.store(by_weights + pair, by_mixing.to(by_weights.dtype.element_ty), mask=pairs_exist)

@@ -36,24 +36,14 @@ def sort_into(
     token_mask: Tensor,
     descending: Tensor | None,
     to_front: bool,
-    ranked: Tensor | None,
+    ranked: Tensor,
     order: Tensor | None,
 ) -> None:
-    """Sort columns and write the results to given tensors.
-
-    Args:
-        values: Columns [B, G, C, N] in float32, bfloat16 or float16.
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
-            padding keeps its position and value.
-        ranked: Receives the sorted columns [B, G, C, N]; None if unused.
-        order: Receives the token of each rank [B, G, C, N]; None if unused.
-    """
+    """Write `sort_op` of columns in float32, bfloat16 or float16 to given tensors; no order if it is None."""
     batch, groups, columns, length = values.shape
     width = values.element_size()
     padded, per_program = _tile(length, columns)
-    source, out = bits_as_integers(values), None if ranked is None else bits_as_integers(ranked)
+    source, out = bits_as_integers(values), bits_as_integers(ranked)
     flags = None if descending is None else descending.expand(batch, groups, columns).view(torch.uint8)
     with torch.cuda.device_of(values):
         _sort_kernel[(batch * groups * triton.cdiv(columns, per_program),)](
@@ -67,9 +57,9 @@ def sort_into(
             length,
             *source.stride(),
             *token_mask.stride(),
-            *(zero_strides(3) if flags is None else flags.stride()),
-            *(zero_strides(4) if out is None else out.stride()),
-            *(zero_strides(4) if order is None else order.stride()),
+            *((0, 0, 0) if flags is None else flags.stride()),
+            *out.stride(),
+            *((0, 0, 0, 0) if order is None else order.stride()),
             TO_FRONT=to_front,
             LARGEST_RANK=LARGEST[width],
             SHIFT=8 * width,
@@ -81,14 +71,7 @@ def sort_into(
 
 
 def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> None:
-    """Permute columns along the tokens and write the result to a given tensor.
-
-    Args:
-        values: Columns [B, G, C, N].
-        order: An order for each column [B, G or 1, C or 1, N].
-        inverse: Whether to apply the inverse order.
-        out: Receives `values[order]` [B, G, C, N].
-    """
+    """Write `permute_op` to a given tensor."""
     batch, groups, columns, length = values.shape
     source, target, index = bits_as_integers(values), bits_as_integers(out), order.expand(values.shape)
     tokens, per_program = min(triton.next_power_of_2(length), 256), 16
@@ -112,11 +95,6 @@ def permute_into(values: Tensor, order: Tensor, inverse: bool, out: Tensor) -> N
 def bits_as_integers(columns: Tensor) -> Tensor:
     """Return the memory of columns as integers of the same width."""
     return columns.view(_BITS[columns.element_size()])
-
-
-def zero_strides(count: int) -> tuple[int, ...]:
-    """Return `count` zeros in place of the strides of a missing tensor."""
-    return (0,) * count
 
 
 def _tile(length: int, columns: int) -> tuple[int, int]:
@@ -168,11 +146,11 @@ def positions(is_real, length, TO_FRONT: tl.constexpr, LENGTH: tl.constexpr):
     """Return the position of each rank: the real tokens in their order, then padding in its own."""
     tokens = tl.arange(0, LENGTH)
     if TO_FRONT:
-        found = tokens
+        places = tokens
     else:
         behind = tl.where(tokens < length, LENGTH + tokens, 2 * LENGTH + tokens)
-        found = tl.sort(tl.where(is_real, tokens, behind)) & (LENGTH - 1)
-    return found
+        places = tl.sort(tl.where(is_real, tokens, behind)) & (LENGTH - 1)
+    return places
 
 
 # What depends on the number of tokens is not specialized: a multiple of 16 would be compiled again.
@@ -230,14 +208,13 @@ def _sort_kernel(
         tl.where(is_real[None, :], ranks, LARGEST_RANK), SHIFT, COLUMNS, LENGTH, THREADS
     )
     where = positions(is_real, length, TO_FRONT, LENGTH)[None, :]
-    if ranked is not None:
-        if flags is not None:
-            ranks = tl.where(is_descending != 0, -ranks, ranks)
-        # Padding was sorted by the largest key, not by its value.
-        kept = tl.load(values + taken * value_n, mask=is_inside & (tokens >= count), other=0)
-        bits = tl.where(tokens < count, bits_of(ranks, LARGEST_RANK), kept.to(tl.int32))
-        ranked += b * ranked_b + g * ranked_g + c * ranked_c
-        tl.store(ranked + where * ranked_n, bits.to(ranked.dtype.element_ty), mask=is_inside)
+    if flags is not None:
+        ranks = tl.where(is_descending != 0, -ranks, ranks)
+    # Padding was sorted by the largest key, not by its value.
+    kept = tl.load(values + taken * value_n, mask=is_inside & (tokens >= count), other=0)
+    bits = tl.where(tokens < count, bits_of(ranks, LARGEST_RANK), kept.to(tl.int32))
+    ranked += b * ranked_b + g * ranked_g + c * ranked_c
+    tl.store(ranked + where * ranked_n, bits.to(ranked.dtype.element_ty), mask=is_inside)
     if order is not None:
         order += b * order_b + g * order_g + c * order_c
         tl.store(order + where * order_n, taken.to(order.dtype.element_ty), mask=is_inside)

@@ -30,8 +30,7 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(biased_attention, "_TRITON", triton_attention)
     monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    for module in (biased_attention, layer_steps, mixed_sort):
-        monkeypatch.setattr(module, "_is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
 
 
 def build(name, device, dropout=0.0, head_dim=None):

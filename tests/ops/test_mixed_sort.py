@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # 
 def form(request, monkeypatch):
     if request.param == "kernels":
         monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-        monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
     return request.param
 
 
@@ -78,7 +78,7 @@ def test_values_and_gradients(shape, flags, dtype, device, form):
 @pytest.mark.parametrize("length", [2, 9, 15, 17, 19, 27, 32, 40])
 def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
     shape = (2, length, 1, 20)
     values = torch.randint(-2, 3, shape, device=device).to(torch.bfloat16)
     _, _, mask = draw(shape, torch.bfloat16, device)
@@ -100,7 +100,7 @@ def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
 @each_device
 def test_kernels_do_not_read_padding(device, monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
     values, weights, mask = draw((2, 8, 4, 6), torch.float32, device)
     real, pairs = mask[:, :, None, None], (mask[:, None] & mask[:, :, None])[:, None]
     slope = torch.randn(values.shape, device=device)
@@ -161,7 +161,7 @@ def test_dropout_is_that_of_the_weights(device, form):
 
 def test_what_the_kernels_serve(monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(mixed_sort, "_is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
 
     def serves(length, channels, dtype=torch.bfloat16):
         return has_kernels(torch.zeros(1, length, 2 * channels), channels, dtype)

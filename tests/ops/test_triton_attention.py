@@ -24,7 +24,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # 
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
     monkeypatch.setattr(module, "_TRITON", triton_attention)
-    monkeypatch.setattr(module, "_is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
 
 
 def draw(shape, dtype, device):
