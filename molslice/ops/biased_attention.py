@@ -21,17 +21,10 @@ def biased_attention(
     bias: Float[Tensor, "B H N N"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H N C"]:
-    """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V.
+    """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V with a finite bias.
 
     On a CPU, the N x N weights are in memory, which for molecules is faster than
     `scaled_dot_product_attention`. That serves all other cases.
-
-    Args:
-        query: Queries Q.
-        key: Keys K.
-        value: Values V.
-        bias: What is added to the scores, finite.
-        dropout: Dropout rate of the weights.
     """
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
         return _in_memory(query, key, value, bias, dropout)
@@ -50,13 +43,7 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
 
 
 def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
-    """Return whether `packed_attention` computes sequences like these, on a GPU in bfloat16 and float16.
-
-    Args:
-        tokens: The tokens.
-        head_dim: Number of channels per head.
-        dtype: Type of queries, keys and values.
-    """
+    """Return whether `packed_attention` computes sequences like these, on a GPU in bfloat16 and float16."""
     return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 
@@ -71,11 +58,11 @@ def packed_attention(
 
     Args:
         packed: Queries Q, keys K and values V, arbitrary at padding.
-        bias: What is added to the scores, in the type of `packed`.
+        bias: What is added to the scores.
         token_mask: True at real tokens.
         dropout: Dropout rate of the weights.
-        added: A vector [3 H C] that was added to `packed` without a gradient. The kernel sums its gradient;
-            None without one.
+        added: A vector that was added to `packed` without a gradient, which the kernel sums; None without
+            one.
 
     Returns:
         The result, zero at padding, and the bias for the next layer. If the next layer takes that one, the

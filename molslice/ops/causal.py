@@ -19,14 +19,11 @@ def causal_product(
     It is computed in chunks, because a plain running sum needs N C^2 memory.
 
     Args:
-        query: Features of the queries [B, H, N, F].
-        key: Features of the keys [B, H, N, F].
-        value: Values [B, H, N, C].
-        log_decay: Logarithm, at most zero, of the factor of all earlier terms at each token [B, H, N, 1]: the
-            term of j has the factors of j + 1 to i. None for a factor of 1.
-
-    Returns:
-        The sums [B, H, N, C], in the dtype of `query`.
+        query: Features of the queries, whose dtype the sums have.
+        key: Features of the keys.
+        value: Values.
+        log_decay: Logarithm, at most zero, of the factor of all earlier terms at each token: the term of j
+            has the factors of j + 1 to i. None for a factor of 1.
     """
     length = query.shape[2]
     chunk = min(_CHUNK, length)

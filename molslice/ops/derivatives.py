@@ -16,15 +16,11 @@ def channel_maps(
 ) -> Float[Tensor, "B H C N N"] | None:
     """Return the map M of each channel with `mixed` = M `values`, zero in the rows and columns of padding.
 
-    Args:
-        mixed: Output computed from `values` with gradients enabled [B, N, D].
-        values: A leaf of the graph of `mixed` [B, N, D].
-        token_mask: True at real tokens [B, N].
-        num_heads: Number of heads H, which are consecutive groups of channels.
+    `values` is a leaf of the graph of `mixed`. Heads are consecutive groups of channels.
 
     Returns:
-        The derivative of `mixed` by `values` for each channel [B, H, C, N, N], or None if applying it to
-        `values` does not give `mixed`, that is, if `mixed` is not linear in `values` channel by channel.
+        The derivative of `mixed` by `values` for each channel, or None if applying it to `values` does not
+        give `mixed`, that is, if `mixed` is not linear in `values` channel by channel.
     """
     rows = [
         torch.autograd.grad(mixed[:, i].sum(), values, retain_graph=True, allow_unused=True)[0]
@@ -50,13 +46,6 @@ def head_rows(
     """Return some rows of the mean over a head of `channel_maps`, with one backward pass for each row.
 
     Memory grows with K N and not with N^2, so it suits long sequences.
-
-    Args:
-        mixed: Output computed from `values` with gradients enabled [B, N, D].
-        values: A leaf of the graph of `mixed` [B, N, D].
-        token_mask: True at real tokens [B, N].
-        num_heads: Number of heads H, which are consecutive groups of channels.
-        rows: Indices of the rows.
 
     Returns:
         The rows, or None if applying them to `values` does not give the rows of `mixed`.

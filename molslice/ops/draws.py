@@ -7,17 +7,11 @@ __all__ = ["uniform_of"]
 
 
 def uniform_of(salt: int, *indices: Tensor) -> Tensor:
-    """Draw one number in [0, 1) for each item, a function of the salt and of the item's indices.
+    """Draw one float32 number in [0, 1) for each item, a function of the salt and of the item's indices.
 
-    The indices are mixed one after the other by steps of SplitMix64, so that items with different indices
-    have independent numbers. The result does not depend on torch's generators.
-
-    Args:
-        salt: A number that selects the draw, below 2^63.
-        indices: Integer tensors that broadcast together.
-
-    Returns:
-        float32, in the shape of the broadcast indices.
+    The indices, integer tensors that broadcast together, are mixed one after the other by steps of
+    SplitMix64, so that items with different indices have independent numbers. The salt, below 2^63, selects
+    the draw. The result does not depend on torch's generators.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """

@@ -40,12 +40,7 @@ def full_precision(x: Tensor) -> torch.autocast:
 
 
 def layer_generator(seed: int, layer: int) -> torch.Generator:
-    """Return the CPU generator for the fixed random numbers of a layer.
-
-    Args:
-        seed: Seed of the attention.
-        layer: Index of the layer, from 0. Different layers have different generators.
-    """
+    """Return the CPU generator for the fixed random numbers of a layer, counted from 0."""
     return torch.Generator().manual_seed((seed << 20) + layer)
 
 
@@ -55,15 +50,7 @@ def gaussian_projection(shape: tuple[int, ...], generator: torch.Generator) -> F
 
 
 def orthogonal_projection(features: int, dim: int, generator: torch.Generator) -> Float[Tensor, "F C"]:
-    """Draw random vectors that are standard normal each and orthogonal in blocks of C.
-
-    Args:
-        features: Number of vectors F.
-        dim: Length of a vector C.
-        generator: The source of randomness.
-
-    Returns:
-        The vectors as rows [F, C], float32.
+    """Draw random vectors that are standard normal each and orthogonal in blocks of C, float32.
 
     Source: Choromanski et al. 2021 (Performer), section 2.4; lengths as in its code with `scaling=0`.
     """
@@ -88,16 +75,9 @@ def positive_elu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def log_exponential_features(
     x: Float[Tensor, "*tokens C"], projection: Float[Tensor, "F C"]
 ) -> Float[Tensor, "*tokens F"]:
-    """Return the logarithms w_f x - |x|^2 / 2 of positive features phi_f(x).
+    """Return the logarithms w_f x - |x|^2 / 2 of F positive features phi_f(x), in at least float32.
 
     The mean over f of phi_f(x) phi_f(y) is an unbiased estimate of exp(x y) if each w_f is standard normal.
-
-    Args:
-        x: Vectors [..., C].
-        projection: Vectors w_f [F, C].
-
-    Returns:
-        Logarithms of F features [..., F], in at least float32.
 
     Source: Choromanski et al. 2021, lemma 1.
     """
@@ -109,16 +89,9 @@ def log_exponential_features(
 def fourier_features(
     x: Float[Tensor, "B H N C"], projection: Float[Tensor, "H F C"]
 ) -> Float[Tensor, "B H N G"]:
-    """Return G = 2 F features [sin(w x), cos(w x)] / sqrt(F).
+    """Return G = 2 F features [sin(w x), cos(w x)] / sqrt(F), in at least float32.
 
     Their product is an unbiased estimate of exp(-|x - y|^2 / 2) if each w is standard normal.
-
-    Args:
-        x: Vectors [B, H, N, C].
-        projection: F vectors w for each head [H, F, C].
-
-    Returns:
-        The features [B, H, N, G], in at least float32.
 
     Source: Rahimi and Recht 2007.
     """
@@ -137,16 +110,8 @@ def positive_average(
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for non-negative features.
 
     It is computed as two averages, over the tokens for each feature and over the features for each query. All
-    their weights are at most 1, so neither product overflows in half precision.
-
-    Args:
-        query: Non-negative features of the queries [B, H, N, F].
-        key: Non-negative features of the keys, zero at padding [B, H, M, F].
-        value: Values [B, H, M, C].
-        floor: Lower bound of the divisor.
-
-    Returns:
-        The averages [B, H, N, C].
+    their weights are at most 1, so neither product overflows in half precision. Keys are
+    zero at padding.
     """
     total = key.sum(2, keepdim=True)
     by_token = key / total.clamp(min=_TINY)
@@ -158,16 +123,7 @@ def positive_average(
 def two_averages(
     by_feature: Float[Tensor, "B H N F"], by_token: Float[Tensor, "B H M F"], value: Float[Tensor, "B H M C"]
 ) -> Float[Tensor, "B H N C"]:
-    """Average the values over the tokens for each feature, then over the features for each query.
-
-    Args:
-        by_feature: Weights of the features for each query; rows sum to one [B, H, N, F].
-        by_token: Weights of the tokens for each feature; columns sum to one [B, H, M, F].
-        value: Values [B, H, M, C].
-
-    Returns:
-        The averages [B, H, N, C].
-    """
+    """Average the values over the tokens for each feature, then over the features for each query."""
     return by_feature.to(value.dtype) @ (by_token.transpose(2, 3).to(value.dtype) @ value)
 
 
@@ -181,16 +137,8 @@ def kernel_average(
 ) -> Float[Tensor, "B H N C"]:
     """Return sum_j w_ij value_j / max(sum_j w_ij, floor), w_ij = query_i key_j, for features of any sign.
 
-    Args:
-        query: Features of the queries in at least float32 [B, H, N, F].
-        key: Features of the keys, zero at padding [B, H, M, F].
-        value: Values [B, H, M, C].
-        floor: Lower bound of the divisor, a number or [B, 1 or H, N or 1, 1].
-        causal: Whether sums run over j <= i only; M is then N.
-        log_decay: Decay of the sums at each token in the causal form, see `causal_product`.
-
-    Returns:
-        The averages [B, H, N, C], in the dtype of `query`.
+    Queries are in at least float32, as is the result, and keys are zero at padding. `floor` is a number or
+    [B, 1 or H, N or 1, 1]. The causal sums run over j <= i, with the decay of `causal_product`.
     """
     with full_precision(query):
         # A column of ones next to the values, so that divisor and dividend are rounded alike.
@@ -211,16 +159,8 @@ def kernel_step(
 ) -> tuple[Float[Tensor, "B H C"], Float[Tensor, "B H F G"]]:
     """Compute the causal `kernel_average` for the next token.
 
-    Args:
-        query: Features of the query [B, H, F].
-        key: Features of the key [B, H, F].
-        value: Value [B, H, C].
-        past: Sum of key_j [value_j, 1] over the tokens before [B, H, F, G], G = C + 1; zeros at the first
-            token.
-        floor: Lower bound of the divisor, a number or [B, H, 1].
-
-    Returns:
-        The average [B, H, C], and the updated sum [B, H, F, G].
+    `past` is the sum of key_j [value_j, 1] over the tokens before, zeros at the first token. It is returned
+    with the next term.
     """
     with full_precision(query):
         value = functional.pad(value.to(query.dtype), (0, 1), value=1.0)

@@ -20,12 +20,7 @@ def bound_log_variance(values: Float[Tensor, "*B T"]) -> Float[Tensor, "*B T"]:
 def gaussian_losses(
     mean: Float[Tensor, "*B T"], log_variance: Float[Tensor, "*B T"], wanted: Float[Tensor, "*B T"]
 ) -> Float[Tensor, "*B T"]:
-    """Compute (log v + (wanted - mean)^2 / v) / 2, the negative log likelihood without its constant.
-
-    Args:
-        mean: Predicted means.
-        log_variance: Natural logarithms of the predicted variances v.
-        wanted: Values to predict, finite.
+    """Compute (log v + (wanted - mean)^2 / v) / 2, the negative log likelihood but for a constant.
 
     Source: Nix and Weigend 1994, "Estimating the mean and variance of the target probability distribution".
     """

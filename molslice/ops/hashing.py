@@ -11,16 +11,9 @@ _WIDTH = 256
 
 
 def sign_codes(vectors: Float[Tensor, "B H N C"], planes: Float[Tensor, "H R C T"]) -> Int[Tensor, "B H R N"]:
-    """Hash vectors by their signs on random planes.
+    """Hash vectors by their signs on random planes, the normals of T for each head and each of R rounds.
 
-    Two vectors at an angle a have equal codes in a round with probability (1 - a / pi)^T.
-
-    Args:
-        vectors: Vectors [B, H, N, C].
-        planes: Normals of T planes for each head and each of R rounds [H, R, C, T].
-
-    Returns:
-        A code below 2^T for each round [B, H, R, N], int64.
+    Two vectors at an angle a have equal codes, below 2^T, in a round with probability (1 - a / pi)^T.
 
     Source: Charikar 2002.
     """
@@ -39,15 +32,6 @@ def sum_collisions(
 
     Row i of the result is the sum over j of values_j times the share of rounds in which i and j have equal
     codes. Each round adds the values to a table of `num_codes` rows and reads it, without an N x M tensor.
-
-    Args:
-        query_codes: Code of each i in each round [B, H, R, N].
-        key_codes: Code of each j in each round [B, H, R, M].
-        values: values_j [B, H, M, C].
-        num_codes: Number of possible codes.
-
-    Returns:
-        The sums [B, H, N, C].
     """
     rounds = query_codes.shape[2]
     batch, heads, _, channels = values.shape
@@ -112,18 +96,11 @@ def sampled_kernel(
 ) -> Float[Tensor, "B H N C"]:
     """Return E V, with E_ij the share of the R rounds in which query_i and key_j have the same code.
 
+    Queries and keys have length one.
+
     E is constant almost everywhere. Its gradient by the product s = query_i key_j is taken as T / 2 E_ij, a
     lower bound of the gradient of its expectation (1 - arccos(s) / pi)^T. Unlike that gradient, it is finite
     at s = 1.
-
-    Args:
-        query: Queries of length one [B, H, N, C].
-        key: Keys of length one [B, H, M, C].
-        value: Values V [B, H, M, C].
-        planes: Normals of T planes for each head and round [H, R, C, T].
-
-    Returns:
-        The mixed values [B, H, N, C].
 
     Source: Zeng et al. 2021, arXiv 2111.09714.
     """
@@ -154,16 +131,9 @@ class _ExpectedKernel(torch.autograd.Function):
 
 
 def expected_kernel(products: Float[Tensor, "*shape"], bits: int) -> Float[Tensor, "*shape"]:
-    """Return (1 - arccos(s) / pi)^bits, the expectation of E in `sampled_kernel`.
+    """Return (1 - arccos(s) / pi)^bits, the expectation of E in `sampled_kernel`, for products s.
 
     Its gradient is taken as bits / 2 E, the same lower bound as there.
-
-    Args:
-        products: Products s of queries and keys of length one, in any shape.
-        bits: Number of planes T.
-
-    Returns:
-        The expectation in the shape of `products`, from 0 to 1.
 
     Source: Zeng et al. 2021, arXiv 2111.09714.
     """

@@ -18,13 +18,6 @@ def newton_schulz_inverse(
 ) -> Float[Tensor, "*batch K K"]:
     """Approximate the pseudo-inverse by Z <- Z (2 I - A Z), an iteration of second order.
 
-    Args:
-        matrix: Square matrices A [..., K, K].
-        iterations: Number of steps.
-
-    Returns:
-        Z after the last step [..., K, K], in at least float32.
-
     Source: Schulz 1933; for kernels without softmax Lu et al. 2021, arXiv 2110.11945.
     """
     with full_precision(matrix):
@@ -37,13 +30,6 @@ def newton_schulz_inverse(
 
 def razavi_inverse(matrix: Float[Tensor, "*batch K K"], iterations: int) -> Float[Tensor, "*batch K K"]:
     """Approximate the pseudo-inverse by Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, of third order.
-
-    Args:
-        matrix: Square matrices A [..., K, K].
-        iterations: Number of steps.
-
-    Returns:
-        Z after the last step [..., K, K], in at least float32.
 
     Source: Razavi et al. 2014; for landmarks Xiong et al. 2021 (Nystromformer), arXiv 2102.03902.
     """

@@ -10,19 +10,11 @@ from molslice.ops.packing import real_positions
 def segment_means(
     values: Float[Tensor, "B *heads N C"], token_mask: Bool[Tensor, "B N"], num: int
 ) -> tuple[Float[Tensor, "B *heads K C"], Bool[Tensor, "B K"]]:
-    """Compute means of the values over contiguous segments of the n real tokens.
+    """Compute means over K contiguous segments of the n real tokens, and which segments have tokens.
 
     The real token of rank r, counted from 0, belongs to segment floor(r K / n), so padding does not change
     segments. If n >= K, every segment is used. With fewer tokens, each is a segment by itself, and the unused
     segments between them are zero.
-
-    Args:
-        values: Values, finite at padding, where they are ignored [B, N, C] or [B, H, N, C].
-        token_mask: True at real tokens [B, N].
-        num: Number of segments K.
-
-    Returns:
-        The means [B, K, C] or [B, H, K, C], and a mask that is True for segments with tokens [B, K].
     """
     mask = token_mask[:, None]
     count = token_mask.sum(1, keepdim=True).clamp(min=1)

@@ -23,17 +23,8 @@ def laplace_mix(
     """Return the weighted mean of values by the Laplace kernel of queries and keys.
 
     The result is sum_j w_ij v_j / sum_j w_ij with w_ij = exp(potential_j - |query_i - key_j|), over the real
-    j. Time is N log N for the sort plus 64 N C, memory N C. It is computed in the dtype of the arguments.
-
-    Args:
-        query: Position of each query on the line [B, H, N].
-        key: Position of each key on the line [B, H, M].
-        potential: Logarithm of the weight of each key at distance zero [B, H, M].
-        value: Values [B, H, M, C].
-        key_mask: True at real keys [B, M].
-
-    Returns:
-        The means [B, H, N, C], zero where no key is real.
+    j, zero without one. Time is N log N for the sort plus 64 N C, memory N C. It is computed in the dtype of
+    the arguments.
     """
     order = rank_order(key, key_mask).long()
     is_real = key_mask[:, None].expand(key.shape).gather(-1, order)

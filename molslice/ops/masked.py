@@ -57,12 +57,9 @@ def masked_softmax(
 def pair_mask(
     token_mask: Bool[Tensor, "B N"], causal: bool = False, memory_mask: Bool[Tensor, "B M"] | None = None
 ) -> Bool[Tensor, "B 1 N M"]:
-    """Return the mask of an attention [B, 1, N, M]: True where query (row) and key (column) are both real.
+    """Return the mask of an attention: True where query (row) and key (column) are both real.
 
-    Args:
-        token_mask: True at real tokens [B, N].
-        causal: Whether to exclude keys after the query.
-        memory_mask: True at real tokens of the memory [B, M]; None if the keys come from the tokens.
+    It excludes keys after the query if `causal`. Without `memory_mask` the keys come from the tokens.
     """
     mask = token_mask[:, :, None] & (token_mask if memory_mask is None else memory_mask)[:, None, :]
     return (mask.tril() if causal else mask)[:, None]
@@ -71,15 +68,9 @@ def pair_mask(
 def masked_pair_bias(
     pair_bias: Float[Tensor, "B H N N"], token_mask: Bool[Tensor, "B N"], causal: bool = False
 ) -> Float[Tensor, "B H N N"]:
-    """Return S + E with a large negative number where a token is padding, as one mask of the scores.
+    """Return S + E with a large negative number where a token is padding, as one finite mask of the scores.
 
-    Args:
-        pair_bias: S + E [B, H, N, N], arbitrary at padding.
-        token_mask: True at real tokens [B, N].
-        causal: Whether to exclude keys after the query.
-
-    Returns:
-        The mask [B, H, N, N], contiguous and finite.
+    The bias may be arbitrary at padding. With `causal`, keys after the query are excluded too.
     """
     # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
     floor = torch.finfo(pair_bias.dtype).min / 2
@@ -89,15 +80,9 @@ def masked_pair_bias(
 def pair_softmax(
     pair_bias: Float[Tensor, "B H N N"], token_mask: Bool[Tensor, "B N"], causal: bool = False
 ) -> Float[Tensor, "B H N N"]:
-    """Return softmax(S + E) over the real tokens.
+    """Return softmax(S + E) over the real tokens, and up to the query if `causal`.
 
-    Args:
-        pair_bias: S + E [B, H, N, N], arbitrary at padding.
-        token_mask: True at real tokens [B, N].
-        causal: Whether to exclude keys after the query.
-
-    Returns:
-        Weights [B, H, N, N]; rows and columns of padding are zero, and other rows sum to one.
+    The bias may be arbitrary at padding, whose rows and columns are zero; other rows sum to one.
     """
     return masked_softmax(pair_bias, pair_mask(token_mask, causal))
 
@@ -105,9 +90,7 @@ def pair_softmax(
 def working_dtype(tokens: Float[Tensor, "*shape"], otherwise: torch.dtype | None = None) -> torch.dtype:
     """Return the type of products of tokens: the type of autocast if it is enabled.
 
-    Args:
-        tokens: The tokens.
-        otherwise: The type without autocast; None for the type of the tokens.
+    Without autocast it is `otherwise`, or the type of the tokens if that is None.
     """
     device = tokens.device.type
     if torch.is_autocast_enabled(device):

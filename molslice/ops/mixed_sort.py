@@ -16,13 +16,7 @@ _TRITON = kernels.load_kernels("triton_mix")
 
 
 def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
-    """Return whether kernels mix and sort sequences like these.
-
-    Args:
-        tokens: The tokens.
-        head_dim: Number of channels per head.
-        dtype: Type of the values.
-    """
+    """Return whether kernels mix and sort sequences like these."""
     return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 

@@ -43,16 +43,9 @@ def sort_blocks(
     ranked: Tensor,
     order: Tensor | None,
 ) -> None:
-    """Sort columns and write the results to given tensors.
+    """Write `column_ops.sort_op` of columns [B, G, C, N] to given tensors; no order if it is None.
 
-    Args:
-        values: Columns [B, G, C, N] in float32, bfloat16 or float16.
-        token_mask: True at real tokens [B, N].
-        descending: True for columns in descending order [B or 1, G, C]; None sorts all ascending.
-        to_front: Put the real tokens first, then padding. Otherwise rank r is at the r-th real token, and
-            padding keeps its position.
-        ranked: Receives the sorted columns [B, G, C, N].
-        order: Receives the token of each rank [B, G, C, N]; None if unused.
+    Values are float32, bfloat16 or float16.
     """
     sorter = _Sorter(values, token_mask, descending, to_front, ranked, order)
     if values.numel():

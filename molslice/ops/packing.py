@@ -30,15 +30,7 @@ def packing_order(token_mask: Bool[Tensor, "B N"]) -> Integer[Tensor, "B N"]:
 def pack_tokens(
     values: Float[Tensor, "B N *rest"], order: Integer[Tensor, "B N"]
 ) -> Float[Tensor, "B N *rest"]:
-    """Move real tokens to the front.
-
-    Args:
-        values: Values for each token [B, N, ...].
-        order: Result of `packing_order` [B, N].
-
-    Returns:
-        The packed values [B, N, ...].
-    """
+    """Move real tokens to the front, by the result of `packing_order`."""
     index = order.reshape(order.shape + (1,) * (values.ndim - 2)).expand(values.shape)
     return values.gather(1, index)
 

@@ -55,14 +55,7 @@ def features_of_codes(device: torch.device | None = None) -> UInt8[Tensor, "60 3
 def code_adjacency(
     bond_index: Int[Tensor, "M 3"], codes: UInt8[Tensor, " M"], batch: int, atoms: int
 ) -> UInt8[Tensor, "B A A"]:
-    """Write the codes of a bond list into matrices, with `NO_BOND` elsewhere.
-
-    Args:
-        bond_index: Molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
-        codes: Code of each bond.
-        batch: Number of molecules B.
-        atoms: Number of atoms per molecule A, padding included.
-    """
+    """Write the codes of a bond list, as in `list_neighbors`, into matrices, with `NO_BOND` elsewhere."""
     molecule, begin, end = bond_index.long().unbind(-1)
     places = torch.cat([(molecule * atoms + begin) * atoms + end, (molecule * atoms + end) * atoms + begin])
     matrices = torch.zeros(batch * atoms * atoms, dtype=torch.uint8, device=bond_index.device)

@@ -47,15 +47,9 @@ class ShortestPaths(NamedTuple):
 
 
 def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Neighbors:
-    """Convert a bond list to neighbor lists.
+    """Convert a bond list, with each undirected bond listed once, to neighbor lists.
 
-    Args:
-        bond_index: Molecule, begin atom and end atom of each undirected bond, listed once [M, 3].
-        batch: Number of molecules B.
-        atoms: Number of atoms per molecule A, padding included.
-
-    Returns:
-        Neighbors and their bonds [B, A, K], int64.
+    The bond list holds molecule, begin atom and end atom. `atoms` counts padding.
     """
     device, bonds = bond_index.device, bond_index.shape[0]
     molecule, begin, end = bond_index.long().unbind(-1)
@@ -81,15 +75,9 @@ def adjacency_matrix(neighbors: Neighbors) -> Bool[Tensor, "B A A"]:
 
 
 def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
-    """Compute the lengths of shortest paths by breadth-first search from all atoms.
+    """Compute the lengths of shortest paths, -1 without one, by breadth-first search from all atoms.
 
     The atoms within k bonds are one batched product of those within k - 1.
-
-    Args:
-        adjacency: True where two atoms share a bond [B, A, A].
-
-    Returns:
-        Lengths in bonds [B, A, A], int64, -1 if there is no path.
     """
     atoms = adjacency.shape[-1]
     identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
@@ -134,13 +122,7 @@ def bond_degrees(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Int[
 
 
 def path_levels(paths: ShortestPaths, degree: Int[Tensor, "B A"], max_hops: int = MAX_HOPS) -> PathLevels:
-    """Sort the pairs of atoms of a batch by distance.
-
-    Args:
-        paths: Shortest paths of the batch.
-        degree: Number of bonds of each atom [B, A].
-        max_hops: Number of bonds of a path that count.
-    """
+    """Sort the pairs of atoms of a batch by distance; `max_hops` bonds of a path count."""
     distance, atoms = paths.distance.flatten(), paths.distance.shape[-1]
     everything = torch.arange(len(distance), device=distance.device)
     column = torch.arange(atoms, device=distance.device).expand_as(paths.distance)

@@ -17,15 +17,11 @@ def running_sum(
     """Return running sums of exp(exponent) value, each relative to the running maximum of the exponents.
 
     Sum t is sum_{s <= t} exp(exponent_s - top_t) value_s, with top_t the maximum of the exponents up to t.
-    The plain sums are exp(top_t) times the result; the factor cancels in a ratio of two sums. Time is 64 M C,
-    memory M C.
-
-    Args:
-        exponent: Finite exponents [B, H, M]. Where no token is real, use a very low one and a value of zero.
-        value: Values [B, H, M, C].
+    The plain sums are exp(top_t) times the result; the factor cancels in a ratio of two sums. Exponents are
+    finite: where no token is real, use a very low one and a value of zero. Time is 64 M C, memory M C.
 
     Returns:
-        The sums [B, H, M, C], and top [B, H, M].
+        The sums, and top.
     """
     length = exponent.shape[-1]
     top = exponent.detach().cummax(-1).values  # a shift that cancels, so it needs no gradient
@@ -54,13 +50,8 @@ def running_product(
 ) -> Float[Tensor, "B H N C"]:
     """Return sum_{j <= i} exp(exponent_j - top_i) (query_i key_j) value_j, top_i the maximum up to i.
 
-    The plain sums are exp(top_i) times the result; the factor cancels in a ratio of two sums.
-
-    Args:
-        query: Features of the queries [B, H, N, F].
-        key: Features of the keys, zero where no token is real [B, H, N, F].
-        value: Values [B, H, N, C].
-        exponent: Finite exponents, very low where no token is real [B, H, N].
+    The plain sums are exp(top_i) times the result; the factor cancels in a ratio of two sums. Where
+    no token is real, keys are zero and exponents very low, but finite.
     """
     length = exponent.shape[-1]
     top = exponent.detach().cummax(-1).values

@@ -15,17 +15,10 @@ def sinkhorn_log(
 
     Rows of the result's exponential sum to one over the entries that are real on both sides, and its columns
     approach n / m. All other entries are a finite number whose exponential is zero, in value and gradient,
-    for any scores there.
+    for any scores there. The results are in at least float32.
 
-    Args:
-        scores: Logarithms of the matrices [B, H, N, M].
-        row_mask: True at real rows [B, 1, N].
-        col_mask: True at real columns [B, 1, M].
-        iterations: Number of normalizations, each of rows or of columns, rows last: 1 is the softmax over a
-            row, 2 is columns, rows, and 3 is rows, columns, rows.
-
-    Returns:
-        Logarithms [B, H, N, M] in at least float32.
+    `iterations` counts normalizations of rows or of columns, rows last: 1 is the softmax over a row, 2 is
+    columns, rows, and 3 is rows, columns, rows.
 
     Source: Sinkhorn 1964; in log space as Mena et al. 2018, arXiv 1802.08665.
     """
@@ -46,11 +39,6 @@ def causal_sinkhorn_log(
 
     A row is normalized over its entries, and an entry of a column by the sum of the column down to itself.
     The first row has no entries.
-
-    Args:
-        scores: Logarithms of the matrices [B, H, N, N].
-        mask: True at real rows and columns [B, 1, N].
-        iterations: Number of normalizations, as in `sinkhorn_log`.
 
     Returns:
         Logarithms [B, H, N, N] in at least float32, a finite number with exponential zero from the diagonal

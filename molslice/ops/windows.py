@@ -32,15 +32,9 @@ def merge_blocks(blocks: Shaped[Tensor, "B G S *rest"], length: int) -> Shaped[T
 def with_neighbors(
     blocks: Shaped[Tensor, "B G S *rest"], before: int, after: int
 ) -> Shaped[Tensor, "B G K *rest"]:
-    """Extend each block by positions of its neighbors, with zeros beyond the ends of the sequence.
+    """Extend each block by up to S positions of each neighbor, with zeros beyond the ends of the sequence.
 
-    Args:
-        blocks: Blocks of S positions [B, G, S, ...].
-        before: Number of positions from the block before, at most S.
-        after: Number of positions from the block behind, at most S.
-
-    Returns:
-        Blocks of K = before + S + after positions [B, G, K, ...].
+    K = before + S + after.
     """
     size = blocks.shape[2]
     padded = functional.pad(blocks, (0, 0) * (blocks.ndim - 2) + (1, 1))
@@ -51,10 +45,6 @@ def window_reach(length: int, window: int) -> tuple[int, int]:
     """Return the block size for a window, and the number of positions needed from each neighboring block.
 
     A sequence within the window is one block without neighbors.
-
-    Args:
-        length: Length of the sequence N, padding included.
-        window: Number of positions that a query sees on each side.
     """
     return (window, window) if length > window else (max(length, 1), 0)
 
@@ -62,18 +52,9 @@ def window_reach(length: int, window: int) -> tuple[int, int]:
 def window_positions(
     count: int, size: int, before: int, after: int, device: torch.device
 ) -> tuple[Int[Tensor, "1 1 G S 1"], Int[Tensor, "1 1 G 1 K"]]:
-    """Return the positions of the queries of each block, and of their keys from `with_neighbors`.
+    """Return the positions of the S queries of each of G blocks, and of their keys from `with_neighbors`.
 
-    Args:
-        count: Number of blocks G.
-        size: Positions per block S.
-        before: Number of positions from the block before.
-        after: Number of positions from the block behind.
-        device: Device of the results.
-
-    Returns:
-        Positions of the queries [1, 1, G, S, 1] and of the keys [1, 1, G, 1, K]. Those beyond the ends of the
-        sequence are negative or at least N.
+    Keys beyond the ends of the sequence have negative positions or positions of at least N.
     """
     starts = torch.arange(count, device=device)[:, None] * size
     queries = starts + torch.arange(size, device=device)
@@ -84,15 +65,7 @@ def window_positions(
 def gather_blocks(
     blocks: Shaped[Tensor, "B J S H C"], index: Int[Tensor, "B H G R"]
 ) -> Shaped[Tensor, "B G K H C"]:
-    """Concatenate the blocks that each block of queries has selected.
-
-    Args:
-        blocks: J blocks of S positions, with heads [B, J, S, H, C].
-        index: The R blocks selected by each head and each of G blocks of queries [B, H, G, R].
-
-    Returns:
-        K = R S positions for each block of queries [B, G, K, H, C].
-    """
+    """Concatenate the R of J blocks that each head and each of G blocks of queries has selected: K = R S."""
     size, channels = blocks.shape[2], blocks.shape[4]
     picked = index.movedim(1, 3).flatten(1, 2)[:, :, None, :, None].expand(-1, -1, size, -1, channels)
     return blocks.gather(1, picked).unflatten(1, index.shape[2:]).flatten(2, 3)
@@ -108,14 +81,14 @@ def gather_pairs(
     """Gather entries of a pair bias at positions of the packed sequence.
 
     Args:
-        pair_bias: S + E in the order of the padded sequence [B, H, N, N].
-        order: Result of `packing_order` [B, N].
-        count: Number of real tokens of each sequence [B].
-        rows: Positions of the queries, broadcastable to [B, H, G, S, 1].
-        columns: Positions of the keys, broadcastable to [B, H, G, S, K].
+        pair_bias: S + E in the order of the padded sequence.
+        order: Result of `packing_order`.
+        count: Number of real tokens of each sequence.
+        rows: Positions of the queries.
+        columns: Positions of the keys.
 
     Returns:
-        The entries [B, H, G, S, K], zero where the query or the key is not a real token.
+        The entries, zero where the query or the key is not a real token.
     """
     batch, heads, length, _ = pair_bias.shape
 
@@ -141,18 +114,7 @@ def attend_blocks(
 ) -> Float[Tensor, "B G S D"]:
     """Compute softmax(Q K^T / sqrt(C) + bias) V in each block and head, over the visible keys.
 
-    Args:
-        query: S queries of each block [B, G, S, D].
-        key: K keys of each block [B, G, K, D].
-        value: Their values [B, G, K, D].
-        seen: True for visible keys, broadcastable to [B, H, G, S, K]. Each query needs a visible key, also at
-            padding.
-        bias: Addend of the scores [B, H, G, S, K]; None for no addend.
-        num_heads: Number of heads H.
-        dropout: Dropout rate of the weights.
-
-    Returns:
-        The mixed values [B, G, S, D].
+    `seen` is True for visible keys; each query needs one, also at padding. `dropout` is of the weights.
     """
     batch, count = query.shape[:2]
 
@@ -175,9 +137,6 @@ def hash_words(*words: int | Tensor) -> Tensor:
     """Return a fixed pseudo-random integer below 2^32 for each combination of integers.
 
     It depends only on the words: not on a generator, device or batch.
-
-    Args:
-        words: Integers or integer tensors, broadcast to a common shape.
 
     Returns:
         Integers in the common shape, int64.
