@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.model.base import SIZES, AttentionChoice, OneEncoderSpec, Tokens
 from molslice.model.encoder import Encoder, initialize_linear
-from molslice.model.sequences.sequence import sinusoidal_positions
-from molslice.ops.packing import real_positions
+from molslice.model.sequences.sequence import TokenEmbedding
 from molslice.types import DataSpec, ModelOutput, MolsliceError, SequenceBatch, State
 
 
@@ -76,14 +74,16 @@ class LanguageState(NamedTuple):
 class LanguageModel(nn.Module):
     """Embed, add positions, encode causally, and map each token to the vocabulary.
 
+    Embeddings are initialized with standard deviation 1 / sqrt(D) and multiplied by sqrt(D), as are learned
+    positions. Both the scaled embeddings and the logits by the same table then have an initial scale of one.
     With `tie` the embedding table is also the map to the vocabulary, without bias; otherwise the map has its
     own weights.
 
     Raises:
         MolsliceError: The targets of the data are not next tokens, or the attention has no causal form.
 
-    Source: the decoder of Vaswani et al. 2017 without cross attention, as in fairseq's `transformer_lm`,
-    which the Flowformer paper uses; tied weights: Press and Wolf 2017.
+    Source: the decoder of Vaswani et al. 2017 (sections 3.4 and 3.5) without cross attention, as in fairseq's
+    `transformer_lm`, which the Flowformer paper uses; tied weights: Press and Wolf 2017.
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({"encoder": "layers"})
@@ -95,7 +95,15 @@ class LanguageModel(nn.Module):
                 "model.name language needs next tokens as targets; use sequence for other data"
             )
         self.spec, self.data = spec, data
-        self.embedding = WordEmbedding(spec, data)
+        scale = math.sqrt(spec.dim)
+        self.embedding = TokenEmbedding(
+            data,
+            spec.dim,
+            positions=spec.positions,
+            max_tokens=spec.max_tokens,
+            embedding_std=1 / scale,
+            scale=scale,
+        )
         self.encoder = Encoder(
             attention, **spec.encoder_options, causal=spec.is_causal, max_tokens=self.embedding.max_tokens
         )
@@ -151,72 +159,3 @@ class LanguageModel(nn.Module):
         if self.readout is not None:
             return self.readout(tokens)
         return functional.linear(tokens, self.embedding.table.weight)
-
-
-class WordEmbedding(nn.Module):
-    """sqrt(D) times the embedding of a token, plus its position.
-
-    Embeddings are initialized with standard deviation 1 / sqrt(D). Both the scaled embeddings and the logits
-    by the same table then have an initial scale of one. Sinusoidal positions are added without a factor;
-    learned ones are initialized and scaled like the tokens.
-
-    Source: Vaswani et al. 2017, sections 3.4 and 3.5; the standard deviation as in fairseq.
-    """
-
-    lookup_tables: ClassVar[tuple[str, ...]] = ("positions",)
-
-    def __init__(self, spec: LanguageSpec, data: DataSpec) -> None:
-        super().__init__()
-        longest = spec.max_tokens or data.max_tokens
-        assert longest is not None  # checked in `DataSpec`
-        assert data.vocabulary_size is not None
-        self.max_tokens, self.scale = longest, math.sqrt(spec.dim)
-        self.table = nn.Embedding(data.vocabulary_size, spec.dim)
-        nn.init.normal_(self.table.weight, std=1 / self.scale)
-        self.positions = nn.Parameter(torch.empty(longest, spec.dim)) if spec.positions == "learned" else None
-        if self.positions is not None:
-            nn.init.normal_(self.positions, std=1 / self.scale)
-        self.waves: Tensor
-        waves = sinusoidal_positions(longest, spec.dim) if spec.positions == "sinusoidal" else None
-        self.register_buffer("waves", waves, persistent=False)
-
-    def forward(
-        self, tokens: Int[Tensor, "B N"], token_mask: Bool[Tensor, "B N"] | None = None
-    ) -> Float[Tensor, "B N D"]:
-        """Embed tokens.
-
-        Args:
-            tokens: Token ids [B, N].
-            token_mask: True at real tokens [B, N]; None if all are real.
-
-        Returns:
-            Tokens [B, N, D], arbitrary at padding.
-
-        Raises:
-            MolsliceError: There are more tokens than positions.
-        """
-        self._check(tokens.shape[1])
-        if token_mask is None:
-            return self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
-        return self._embed(tokens.masked_fill(~token_mask, 0), real_positions(token_mask))
-
-    def at(self, token: Int[Tensor, " B"], position: int) -> Float[Tensor, "B D"]:
-        """Embed one token of each text at `position` [B, D].
-
-        Raises:
-            MolsliceError: The position is not below `max_tokens`.
-        """
-        self._check(position + 1)
-        return self._embed(token, torch.tensor(position, device=token.device))
-
-    def _embed(
-        self, tokens: Int[Tensor, "*shape"], position: Int[Tensor, "..."]
-    ) -> Float[Tensor, "*shape D"]:
-        vectors = self.table(tokens) * self.scale
-        if self.positions is not None:
-            return vectors + self.positions[position] * self.scale
-        return vectors if self.waves is None else vectors + self.waves[position]
-
-    def _check(self, length: int) -> None:
-        if length > self.max_tokens:
-            raise MolsliceError(f"the model was built for {self.max_tokens} tokens, got {length}")

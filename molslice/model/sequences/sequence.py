@@ -256,6 +256,7 @@ class TokenEmbedding(nn.Module):
             is None.
         position_std: Initial standard deviation of learned positions; None for `embedding_std`.
         dropout: Dropout rate before positions are added.
+        scale: Factor of embedded tokens and of learned positions.
 
     Raises:
         MolsliceError: There is no maximum length, or the data have longer sequences.
@@ -273,6 +274,7 @@ class TokenEmbedding(nn.Module):
         embedding_std: float = 0.02,
         position_std: float | None = None,
         dropout: float = 0.0,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         longest = max_tokens or data.max_tokens
@@ -282,7 +284,7 @@ class TokenEmbedding(nn.Module):
             raise MolsliceError(
                 f"model.max_tokens is {longest}, but the data have up to {data.max_tokens} tokens"
             )
-        self.max_tokens = longest
+        self.max_tokens, self.scale = longest, scale
         self.is_table = data.tokens == "ids"
         if self.is_table:
             assert data.vocabulary_size is not None  # checked in `DataSpec`
@@ -294,40 +296,48 @@ class TokenEmbedding(nn.Module):
         self.positions = nn.Parameter(torch.empty(longest, dim)) if positions == "learned" else None
         if self.positions is not None:
             nn.init.normal_(self.positions, std=position_std or embedding_std)
-        self.waves: Tensor
-        if positions == "sinusoidal":
-            self.register_buffer("waves", sinusoidal_positions(longest, dim), persistent=False)
-        self.kind = positions
+        self.waves: Tensor | None
+        waves = sinusoidal_positions(longest, dim) if positions == "sinusoidal" else None
+        self.register_buffer("waves", waves, persistent=False)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
+        self,
+        tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"],
+        token_mask: Bool[Tensor, "B N"] | None = None,
     ) -> Float[Tensor, "B N D"]:
-        """Embed tokens.
-
-        Args:
-            tokens: Token ids [B, N], or values [B, N, F].
-            token_mask: True at real tokens [B, N]; None if all are real.
-
-        Returns:
-            Tokens [B, N, D], arbitrary but not NaN at padding.
+        """Embed token ids or values, all of them real without a mask. Arbitrary but not NaN at padding.
 
         Raises:
             MolsliceError: There are more tokens than positions.
         """
-        length = tokens.shape[1]
+        self._check(tokens.shape[1])
+        if token_mask is None:
+            return self._embed(tokens, slice(tokens.shape[1]))
+        hidden = ~token_mask if tokens.ndim == 2 else ~token_mask[..., None]
+        return self._embed(tokens.masked_fill(hidden, 0), real_positions(token_mask))
+
+    def at(self, token: Int[Tensor, " B"], position: int) -> Float[Tensor, "B D"]:
+        """Embed one token id of each sequence at `position`.
+
+        Raises:
+            MolsliceError: The position is not below `max_tokens`.
+        """
+        self._check(position + 1)
+        return self._embed(token, position)
+
+    def _embed(self, tokens: Tensor, places: slice | int | Int[Tensor, "B N"]) -> Float[Tensor, "*shape D"]:
+        embedded: Tensor = self.table(tokens.long()) if self.is_table else self.linear(tokens)
+        embedded = self.dropout(embedded * self.scale)
+        table = self.waves if self.positions is None else self.positions
+        if table is None:
+            return embedded
+        added = functional.embedding(places, table) if isinstance(places, Tensor) else table[places]
+        return embedded + (added if self.positions is None else added * self.scale)
+
+    def _check(self, length: int) -> None:
         if length > self.max_tokens:
             raise MolsliceError(f"the model was built for {self.max_tokens} tokens, got {length}")
-        if token_mask is not None:
-            hidden = ~token_mask if tokens.ndim == 2 else ~token_mask[..., None]
-            tokens = tokens.masked_fill(hidden, 0)
-        embedded: Tensor = self.dropout(self.table(tokens.long()) if self.is_table else self.linear(tokens))
-        if self.kind == "none":
-            return embedded
-        table: Tensor = self.waves if self.positions is None else self.positions
-        if token_mask is None:
-            return embedded + table[:length]
-        return embedded + functional.embedding(real_positions(token_mask), table)
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
