@@ -29,11 +29,6 @@ DEFAULT_MODEL = "graphormer"  # if a configuration does not name one
 def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> nn.Module:
     """Construct the module of a spec. Its `forward` takes a batch and returns a `ModelOutput`.
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: The model does not support the data, the attention or an option is unknown, or the
             attention does not support the spec.

@@ -67,10 +67,6 @@ class ModelSpec(ABC):
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:
         """Construct the module, whose `forward` takes a batch and returns a `ModelOutput`.
 
-        Args:
-            attention: The choice of the attention.
-            data: The properties of the data.
-
         Raises:
             MolsliceError: The model does not support the data or the attention.
         """

@@ -51,15 +51,7 @@ class FeatureEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=len(sizes) ** -0.5)
 
     def forward(self, features: UInt8[Tensor, "*rows F"]) -> Float[Tensor, "*rows D"]:
-        """Embed features.
-
-        Args:
-            features: Indices into the vocabularies [..., F]. Values beyond a vocabulary use its last entry,
-                the unknown.
-
-        Returns:
-            The sums of the embeddings [..., D].
-        """
+        """Embed features. Indices beyond a vocabulary use its last entry, the unknown."""
         slots = torch.minimum(features.long(), self.sizes - 1) + self.starts
         flat = F.embedding_bag(slots.flatten(0, -2), self.weight, mode="sum")
         return flat.unflatten(0, slots.shape[:-1])
@@ -112,16 +104,13 @@ class AtomEmbedding(nn.Module):
         hidden: Bool[Tensor, "B A"] | None = None,
         stand_in: Float[Tensor, " D"] | None = None,
     ) -> Float[Tensor, "B N D"]:
-        """Embed the atoms of a batch.
+        """Embed the graph token and the atoms, the indices of whose features are those of OGB's vocabularies.
 
         Args:
-            atoms: Features of the atoms, indices into OGB's vocabularies [B, A, 9].
-            degree: Number of bonds of each atom [B, A].
-            hidden: True at atoms whose features are replaced [B, A]; their degree stays.
-            stand_in: The embedding that replaces the features of hidden atoms [D].
-
-        Returns:
-            The graph token and one token per atom [B, 1 + A, D].
+            atoms: Features of the atoms.
+            degree: Number of bonds of each atom.
+            hidden: True at atoms whose features are replaced; their degree stays.
+            stand_in: The embedding that replaces the features of hidden atoms.
         """
         degree = degree.clamp(max=MAX_DEGREE)
         if atoms.is_cuda:

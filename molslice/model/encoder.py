@@ -100,11 +100,7 @@ class EncoderLayer(nn.Module):
         return is_whole and known and not is_watched
 
     def step(self, token: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
-        """Compute the layer for the next token; see `Attention.step`.
-
-        Returns:
-            The output for this token [B, D], and the next state of the attention.
-        """
+        """Compute the layer for the next token; see `Attention.step`."""
         mixed, state = self.attention.step(self.attention_norm(token) if self.norm_first else token, state)
         return self._add(token[:, None], mixed[:, None])[:, 0], state
 
@@ -212,13 +208,12 @@ class Encoder(nn.Module):
         """Encode tokens.
 
         Args:
-            tokens: Tokens [B, N, D].
-            token_mask: True at real tokens [B, N]. None if all tokens are real, which allows kernels without
-                a mask.
-            pair_bias: S + E [B, H, N, N], if `uses_pair_bias`.
+            tokens: Tokens.
+            token_mask: True at real tokens. None if all are real, which allows kernels without a mask.
+            pair_bias: S + E, if `uses_pair_bias`.
 
         Returns:
-            Encoded tokens [B, N, D], arbitrary at padding, and the sum of the penalties of the layers.
+            Encoded tokens, arbitrary at padding, and the sum of the penalties of the layers.
         """
         all_real, weights, masked_bias = token_mask is None, None, None
         if token_mask is None:
@@ -338,11 +333,7 @@ def add_penalties(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 def drop_path_rates(last: float, num_layers: int) -> list[float]:
-    """Return the rate of stochastic depth of each layer, growing evenly from 0 in the first.
-
-    Args:
-        last: Rate of the last layer.
-        num_layers: Number of layers.
+    """Return the rate of stochastic depth of each layer, growing evenly from 0 to `last`.
 
     Source: Huang et al. 2016, arXiv 1603.09382, the linear rule, as in DeiT and Flowformer.
     """

@@ -66,13 +66,12 @@ class GraphBias(nn.Module):
 
         Args:
             levels: Shortest paths between the atoms.
-            bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies [M, 3].
-            hidden: True at bonds whose features are replaced [M].
-            stand_in: The mean embedding that replaces the features of hidden bonds [H].
+            bond_features: Type, stereo and conjugation of each bond, indices into OGB's vocabularies.
+            hidden: True at bonds whose features are replaced.
+            stand_in: The mean embedding that replaces the features of hidden bonds.
 
         Returns:
-            S + E [B, H, N, N] with N = 1 + A, finite everywhere. Padding has the values of pairs without a
-            path, which attentions ignore.
+            S + E, finite everywhere. Padding has the values of pairs without a path, which attentions ignore.
         """
         bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
         if hidden is not None and stand_in is not None:

@@ -151,11 +151,6 @@ class Graphormer(nn.Module):
     the atoms' states (`readout="mean"`). If the data have descriptors, their state is joined to it. The log
     variance, if the data ask for it, is another linear map of the same state; see `bound_log_variance`.
 
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data.
-
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support the spec.
 

@@ -72,12 +72,8 @@ class GraphormerPretraining(Graphormer):
 
     The features of hidden atoms and bonds are replaced by learned embeddings; the graph itself stays visible.
     All heads are linear: an atom's on its last state h, a bond's on h_i + h_j and h_i h_j of its atoms, which
-    do not depend on the bond's direction. The parameters of a Graphormer keep their names.
-
-    Args:
-        spec: The options of the model.
-        attention: The choice of the attention.
-        data: The properties of the data. Without `num_atom_outputs` there is no head for targets of atoms.
+    do not depend on the bond's direction. Without `DataSpec.num_atom_outputs` there is no head for targets of
+    atoms. The parameters of a Graphormer keep their names.
 
     Raises:
         MolsliceError: As `Graphormer`.
@@ -116,12 +112,7 @@ class GraphormerPretraining(Graphormer):
                 nn.init.zeros_(head.bias)
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
-        """Predict a batch.
-
-        Returns:
-            Standardized values [B, T] and the outputs of the other heads. Features are predicted for the
-            atoms and bonds that the batch hides.
-        """
+        """Predict a batch, and the features of the atoms and bonds that it hides."""
         encoded = self.encode(batch)
         atoms = torch.where(batch.atom_mask[..., None], encoded.tokens[:, 1:], 0.0)
         prediction: Tensor = self.readout(self.read_state(batch, encoded.tokens))

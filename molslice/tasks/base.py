@@ -144,8 +144,7 @@ class Task(nn.Module, ABC):
     def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch, including the penalty of the model.
 
-        Returns:
-            A scalar. The sum over the micro-batches is the loss of the batch.
+        The sum over the micro-batches is the loss of the batch.
         """
         output = self.model(micro_batch.batch)
         loss = self.output_loss_sum(output, micro_batch.batch) / micro_batch.divisor
@@ -172,26 +171,15 @@ class Task(nn.Module, ABC):
         return len(self.targets.classes) or len(self.targets.names)
 
     def results(self, prediction: Float[Tensor, "*B T"], batch: Any) -> Float[Tensor, "B R"]:  # noqa: ANN401, ARG002
-        """Return what the metrics need from each row: predictions in the targets' units, or probabilities.
-
-        Args:
-            prediction: `ModelOutput.prediction`, standardized [B, T], or [B, N, T] for each token.
-            batch: The collated rows.
-
-        Returns:
-            R values for each row [B, R].
-        """
+        """Return what the metrics need from each row: predictions in the targets' units, or probabilities."""
         return self.targets.to_unit(prediction)
 
     def metrics(self, results: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-        """Compute the metric of each target.
+        """Compute the metric of each target in its unit, by the names of `measures`.
 
         Args:
             results: `results` of all rows, float [rows, R].
             truth: Targets in their units, float [rows, T], NaN where missing.
-
-        Returns:
-            By the names of `measures`: the metric of each target in its unit.
         """
         return metric_per_target(self.targets, results, truth)
 

@@ -1,6 +1,7 @@
 """Errors in the units of the targets, computed in float64.
 
-A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong: leaving it out
+Predictions and targets are float arrays [rows] in the same unit, and the probabilities of classes or labels
+[rows, K]. A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong: leaving it out
 would flatter a broken model. The caller removes rows that have no prediction.
 """
 
@@ -36,14 +37,9 @@ METRIC_LABELS = {
 def format_metric(value: float | None, spread: float | None = None) -> str:
     """Format a metric or a loss with four significant digits, in scientific notation below 0.001.
 
-    Args:
-        value: The metric; None or NaN if it is not defined.
-        spread: Its standard deviation over several runs.
-
-    Returns:
-        A text such as `0.1964`, `12.35` or `3.125e-05`. With a spread, `0.1964 ± 0.0021`: the spread has as
-        many decimals as the metric, or two significant digits if it would round to zero. `-` for a metric
-        that is not defined.
+    The text is like `0.1964`, `12.35` or `3.125e-05`, or `-` for None and NaN. With a spread, the standard
+    deviation over several runs, it is like `0.1964 ± 0.0021`: the spread has as many decimals as the
+    metric, or two significant digits if it would round to zero.
     """
     if value is None or math.isnan(value):
         return "-"
@@ -67,29 +63,16 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Compute the mean absolute error over the rows with a target.
-
-    Args:
-        prediction: Predictions, float [rows].
-        truth: Targets in the same unit, float [rows], NaN where missing.
-
-    Returns:
-        The error in the unit of the target; NaN if there is no target.
-    """
+    """Compute the mean absolute error [rows] in the unit of the target; NaN if there is no target."""
     known = np.isfinite(truth)
     error = np.abs(prediction[known].astype(np.float64) - truth[known].astype(np.float64))
     return float(np.where(np.isnan(error), np.inf, error).mean()) if known.any() else float("nan")
 
 
 def fold_error(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Compute the geometric mean of the factors between predictions and measured values.
+    """Compute the geometric mean of the factors between predictions and measured values; see `fold_orders`.
 
-    Args:
-        prediction: Predictions, float [rows]; see `fold_orders`.
-        truth: Targets in the same unit, float [rows].
-
-    Returns:
-        The factor, at least 1; NaN if there is no positive target.
+    The factor is at least 1; NaN if there is no positive target.
     """
     orders = fold_orders(prediction, truth)[truth > 0]
     return float(10.0 ** np.mean(orders)) if len(orders) else float("nan")
@@ -109,12 +92,7 @@ def fold_orders(prediction: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the median factor between predictions and measured values, whichever is larger.
 
-    Args:
-        prediction: Predictions, float [rows]. One that is not positive counts as infinitely wrong.
-        truth: Targets in the same unit, float [rows]; rows without a positive target are left out.
-
-    Returns:
-        The factor, at least 1; NaN if there is no positive target.
+    See `fold_orders`. Rows without a positive target are left out. The factor is at least 1; NaN if there is no positive target.
     """
     known = truth > 0
     if not known.any():
@@ -123,18 +101,11 @@ def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
 
 
 def roc_auc(prediction: np.ndarray, truth: np.ndarray) -> float:
-    """Compute the area under the ROC curve.
+    """Compute the area under the ROC curve of scores or probabilities of class 1, for classes 0 and 1.
 
     This is the share of pairs (positive, negative) in the right order, computed from the mean rank of the
     positives. A tie counts as half a pair. `sklearn.metrics.roc_auc_score` differs by up to 2e-16 in a third
-    of random cases and refuses NaN.
-
-    Args:
-        prediction: Scores or probabilities of class 1, float [rows].
-        truth: Classes 0 and 1, float [rows], NaN where missing.
-
-    Returns:
-        The area from 0 to 1; NaN unless both classes occur.
+    of random cases and refuses NaN. The area is NaN unless both classes occur.
 
     Source: Mann and Whitney 1947, the U statistic.
     """
@@ -154,14 +125,8 @@ def average_precision(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the area under the precision-recall curve as the mean precision over the positives.
 
     The precision of a positive is the share of positives among the rows that are predicted at least as high.
-    Unlike `roc_auc`, it depends on the share of positives, which is the value of random predictions.
-
-    Args:
-        prediction: Scores or probabilities of class 1, float [rows]. NaN counts as the lowest.
-        truth: Classes 0 and 1, float [rows], NaN where missing.
-
-    Returns:
-        The mean from 0 to 1; NaN unless both classes occur.
+    Unlike `roc_auc`, it depends on the share of positives, which is the value of random predictions. A
+    prediction of NaN counts as the lowest. The mean is NaN unless both classes occur.
 
     Source: Davis and Goadrich 2006, "The Relationship Between Precision-Recall and ROC Curves" (curves are
     not interpolated linearly, so the mean is not taken by trapezoids).
@@ -178,14 +143,8 @@ def average_precision(prediction: np.ndarray, truth: np.ndarray) -> float:
 def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Compute the share of rows whose class has the largest probability.
 
-    The first of several classes with the same probability counts. A row without a class is left out.
-
-    Args:
-        probabilities: Probability of each of K classes, float [rows, K].
-        truth: Index of the class, float [rows], NaN where missing.
-
-    Returns:
-        The share from 0 to 1; NaN if no row has a class.
+    The first of several classes with the same probability counts. A row without a class is left out. NaN
+    if no row has a class.
     """
     known = np.isfinite(truth)
     right = (probabilities.argmax(1) == truth) & np.isfinite(probabilities).all(1)
@@ -196,14 +155,8 @@ def label_accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Compute the mean over rows of |predicted and true labels| / |predicted or true labels|.
 
     A label is predicted if its probability is above one half. A row without predicted and true labels counts
-    as right. The authors of Singularformer count every row without a true label as right.
-
-    Args:
-        probabilities: Probability of each label, float [rows, T]. NaN counts as wrong.
-        truth: Labels 0 and 1, float [rows, T], NaN where missing.
-
-    Returns:
-        The mean from 0 to 1; NaN if no row has a label that is not missing.
+    as right. The authors of Singularformer count every row without a true label as right. A
+    probability of NaN counts as wrong. The mean is NaN if no row has a label that is not missing.
 
     Source: Godbole and Sarawagi 2004, the accuracy of multi-label classification (Jaccard index).
     """
@@ -218,25 +171,15 @@ def label_accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
 def perplexity(mean_nll: np.ndarray, counts: np.ndarray) -> float:
     """Compute the exponential of the mean negative log-likelihood of a token.
 
-    Args:
-        mean_nll: Mean negative log-likelihood of the tokens of each row, in nats [rows].
-        counts: Number of tokens of each row [rows].
-
-    Returns:
-        The perplexity, at most e^700; NaN without tokens.
+    The means of the rows are in nats. It is at most e^700; NaN without tokens.
     """
     return float(np.exp(min(weighted_mean(mean_nll, counts), 700.0)))
 
 
 def weighted_mean(means: np.ndarray, counts: np.ndarray) -> float:
-    """Compute the mean over all items of all rows.
+    """Compute the mean over all items of all rows from the mean of each row; NaN without items.
 
-    Args:
-        means: Mean of the items of each row [rows]. NaN counts as infinite.
-        counts: Number of items of each row [rows].
-
-    Returns:
-        The mean; NaN if there are no items.
+    A mean of NaN counts as infinite.
     """
     known = counts > 0
     if not known.any():
@@ -273,10 +216,7 @@ def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
 
     For regression it is the mean over targets of the MAE divided by the spread of the training targets, which
     does not depend on units. For classification it is 1 - mean ROC-AUC, or 1 - accuracy. For tokens it is the
-    perplexity, and for actions the mean squared error.
-
-    Returns:
-        The score, without unit; NaN if no target has a finite metric.
+    perplexity, and for actions the mean squared error. NaN if no target has a finite metric.
     """
     values = np.array([metrics[name] for name in targets.names])
     if targets.kind == "regression":

@@ -69,17 +69,14 @@ def run(
     positions: list[Tensor],
     forward: Forward | None = None,
 ) -> Run:
-    """Compute output, penalty and the gradients by tokens, parameters, pair bias and memory.
+    """Compute the output, and gradients of a fixed loss on the real tokens plus the penalty.
 
     Args:
         attention: The attention under test.
-        tokens: Tokens [B, N, D].
+        tokens: Tokens.
         context: The context of `tokens`.
         positions: Positions of the real tokens of each sequence.
         forward: Computes the output in place of `attention`; None for the attention itself.
-
-    Returns:
-        The output, and gradients of a fixed loss on the real tokens plus the penalty.
     """
     tokens = tokens.clone().requires_grad_()
     bias, memory = (
@@ -97,6 +94,19 @@ def run(
     by_given = dict(zip(map(id, given), by[1:], strict=False))
     parameters = by[1 + len(given) :]
     return Run(output, by[0], parameters, by_given.get(id(bias)), by_given.get(id(memory)))
+
+
+def same(actual: Run, expected: Run, how: str) -> None:
+    """Assert that results and gradients are finite and equal up to rounding.
+
+    Args:
+        actual: The run.
+        expected: The expected run.
+        how: How the run differs from the expected one, such as "with all_real", for the message.
+    """
+    close(actual.output.tokens, expected.output.tokens, f"the result {how}")
+    for one, other in zip(actual.gradients(), expected.gradients(), strict=True):
+        close(one, other, f"a gradient {how}")
 
 
 def at_positions(output: Tensor, positions: list[Tensor]) -> Tensor:
@@ -163,9 +173,7 @@ def check_all_real(subject: Subject) -> None:
     tokens, context, positions = inputs.batch(subject.spec, garbage=1e3)
     expected = run(attention, tokens, context, positions)
     actual = run(attention, tokens, replace(context, all_real=True), positions)
-    close(actual.output.tokens, expected.output.tokens, "the result with all_real")
-    for one, other in zip(actual.gradients(), expected.gradients(), strict=True):
-        close(one, other, "a gradient with all_real")
+    same(actual, expected, "with all_real")
 
 
 def check_batch_mates(subject: Subject) -> None:
@@ -236,10 +244,8 @@ def check_empty_sequence(subject: Subject) -> None:
         result = run(attention, tokens, context, positions)
         output = result.output
         assert not output.tokens[1].any(), "the result of an empty sequence is not zero"
-        alone = inputs.only(0).batch(subject.spec)
-        close(
-            output.tokens[0, :4], attention(*alone[:2]).tokens[0], "a sequence in a batch with an empty one"
-        )
+        alone = attention(*inputs.only(0).batch(subject.spec)[:2]).tokens[0]
+        close(output.tokens[0, :4], alone, "a sequence in a batch with an empty one")
         for gradient in result.gradients():
             assert torch.isfinite(gradient).all(), "a gradient beside an empty sequence is not finite"
 
@@ -259,14 +265,12 @@ def check_reference(subject: Subject) -> None:
     for below in [None] if carry is None else [None, carry.detach().flip(1)]:
         actual = run(attention, tokens, context.with_carry(below), positions)
         expected = run(attention, tokens, context.with_carry(below), positions, slow)
-        close(actual.output.tokens, expected.output.tokens, "the result, compared with the reference")
+        same(actual, expected, "compared with the reference")
         for name in ("penalty", "carry"):
             one, other = getattr(actual.output, name), getattr(expected.output, name)
             assert (one is None) == (other is None), f"only one has a {name}"
             if one is not None:
-                close(one, other, f"the {name}, compared with the reference")
-        for one, other in zip(actual.gradients(), expected.gradients(), strict=True):
-            close(one, other, "a gradient, compared with the reference")
+                close(one, other, f"the {name} compared with the reference")
 
 
 def check_evaluation(subject: Subject) -> None:

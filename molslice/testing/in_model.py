@@ -176,20 +176,21 @@ def _attentions(model: nn.Module) -> list[Attention]:
     return [part for part in model.modules() if isinstance(part, Attention)]
 
 
+def _positions(lengths: tuple[int, ...], padding: int) -> tuple[Tensor, Tensor]:
+    positions = torch.arange(max(lengths) + padding)
+    return positions, positions < torch.tensor(lengths)[:, None]
+
+
 def _sequences(lengths: tuple[int, ...], padding: int = 0) -> SequenceBatch:
     """Return sequences of token ids, with ids outside of the vocabulary at padding."""
-    width = max(lengths) + padding
-    positions = torch.arange(width)
-    mask = positions < torch.tensor(lengths)[:, None]
+    positions, mask = _positions(lengths, padding)
     tokens = (positions * 7 + 1 + torch.tensor(lengths)[:, None]) % 11
     return SequenceBatch(torch.where(mask, tokens, -9 if padding else 0), mask)
 
 
 def _molecules(lengths: tuple[int, ...], padding: int = 0) -> MoleculeBatch:
     """Return chains of atoms, with arbitrary values at padding."""
-    width = max(lengths) + padding
-    positions = torch.arange(width)
-    mask = positions < torch.tensor(lengths)[:, None]
+    positions, mask = _positions(lengths, padding)
     features = (positions[:, None] + torch.arange(9)) % 2
     atoms = torch.where(mask[..., None], features, 201 if padding else 0).to(torch.uint8)
     bonds = [(b, i, i + 1) for b, length in enumerate(lengths) for i in range(length - 1)]

@@ -40,9 +40,7 @@ class Subject:
     def attention(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Attention:  # noqa: ANN401
         """Build the attention in evaluation mode, with weights that make it far from uniform.
 
-        Args:
-            dtype: Dtype of the weights.
-            changes: Changes to the fields of the spec.
+        `changes` are of fields of the spec.
         """
         torch.default_generator.manual_seed(3)
         attention = self.make(replace(self.spec, **changes)).to(dtype).eval()
@@ -71,12 +69,9 @@ def subjects_of(
     Args:
         name: The configuration name; register a class from elsewhere with `ATTENTIONS.add`.
         options: The options of the attention; None for the defaults.
-        canceled: Names of parameters without a gradient, see `Subject`.
-        reference: The float64 form for comparison, see `Subject`.
-        is_local: Whether the causal form uses only a part of the past, see `Subject`.
-
-    Returns:
-        One subject per combination.
+        canceled: See `Subject`.
+        reference: See `Subject`.
+        is_local: See `Subject`.
 
     Raises:
         MolsliceError: Unknown attention, or options that cannot be built in any form.
@@ -137,13 +132,7 @@ class Inputs:
 
     @classmethod
     def draw(cls, *lengths: int, spec: AttentionSpec = SPEC, seed: int = 0) -> Self:
-        """Draw random sequences.
-
-        Args:
-            lengths: Number of tokens of each sequence.
-            spec: Width and number of heads.
-            seed: Seed of the draw.
-        """
+        """Draw random sequences of the given lengths."""
         generator = torch.Generator().manual_seed(seed)
 
         def draw(*shape: int) -> Tensor:
@@ -160,17 +149,17 @@ class Inputs:
     def batch(
         self, spec: AttentionSpec, length: int | None = None, garbage: float = 0.0, scattered: bool = False
     ) -> tuple[Tensor, TokenContext, list[Tensor]]:
-        """Combine the sequences to a padded batch.
+        """Combine the sequences to a padded batch, with a pair bias or a memory if the spec asks for it.
 
         Args:
-            spec: The spec of the attention, which determines whether the context has a pair bias or a memory.
-            length: Number of tokens N with padding; None for the longest sequence. A memory has as much
+            spec: The spec of the attention.
+            length: Number of tokens with padding; None for the longest sequence. A memory has as much
                 padding.
             garbage: Value at padding.
             scattered: Whether padding is between the tokens instead of after them.
 
         Returns:
-            Tokens [B, N, D], their context, and the positions of the real tokens of each sequence.
+            Tokens, their context, and the positions of the real tokens of each sequence.
         """
         longest = max(len(tokens) for tokens in self.tokens)
         length = length or longest

@@ -148,16 +148,7 @@ class HierarchicalClassifier(nn.Module):
 
 
 def merged_squares(tokens: Float[Tensor, "B N D"], rows: int, columns: int) -> Float[Tensor, "B M W"]:
-    """Concatenate each square of 2 x 2 tokens to one token, the upper two first.
-
-    Args:
-        tokens: Tokens of a grid, row by row [B, N, D].
-        rows: Rows of the grid, even.
-        columns: Columns of the grid, even.
-
-    Returns:
-        M = N / 4 tokens of W = 4 D channels [B, M, W].
-    """
+    """Concatenate each square of 2 x 2 tokens of a grid, listed row by row, the upper two first."""
     batch, _, dim = tokens.shape
     squares = tokens.reshape(batch, rows // 2, 2, columns // 2, 2, dim).transpose(2, 3)
     return squares.reshape(batch, rows * columns // 4, 4 * dim)

@@ -187,15 +187,11 @@ class SequenceClassifier(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "B N"] | Float[Tensor, "B N F"], token_mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B M D"]:
-        """Encode sequences without reading them out.
-
-        Args:
-            tokens: Token ids [B, N], or values [B, N, F].
-            token_mask: True at real tokens [B, N]; None if all are real.
+        """Encode sequences without reading them out. All tokens are real without a mask.
 
         Returns:
-            The encoded tokens [B, M, D]. The learned tokens of `cls` and `cls_distilled` are first, so M is
-            N, N + 1 or N + 2.
+            The encoded tokens. The learned tokens of `cls` and `cls_distilled` are first, so M is N, N + 1 or
+            N + 2.
 
         Raises:
             MolsliceError: There are more tokens than `max_tokens`.
@@ -342,9 +338,6 @@ class TokenEmbedding(nn.Module):
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Tensor, "N D"]:
     """Return sin(p / 10000^(2i / D)) in channel 2i and the cosine in channel 2i + 1 of row p.
-
-    Returns:
-        The table of positions [N, D], float32.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
