@@ -69,13 +69,6 @@ class Registry(Generic[Member]):
     def add(self, name: str, member: type[Member]) -> type[Member]:
         """Register a class from outside of the package, for the current process.
 
-        Args:
-            name: Its configuration name.
-            member: The class.
-
-        Returns:
-            The class.
-
         Raises:
             MolsliceError: The class is not a subclass of the base class, or the name belongs to another
                 class.
@@ -133,12 +126,7 @@ class Registry(Generic[Member]):
         return {option: hints[option] for option in self.options(name) if option in hints}
 
     def build(self, name: str, *args: Any, options: dict[str, Any] | None = None) -> Member:  # noqa: ANN401
-        """Construct the member `name`.
-
-        Args:
-            name: Its configuration name.
-            args: Positional arguments of its constructor.
-            options: Its options, the keyword-only arguments.
+        """Construct the member `name` from positional arguments and its options, the keyword-only ones.
 
         Raises:
             MolsliceError: The name or an option is unknown; the message suggests similar ones.

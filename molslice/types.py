@@ -192,12 +192,7 @@ class Batch:
     __slots__ = ()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """Return the batch on another device.
-
-        Args:
-            device: The target device.
-            non_blocking: Whether to copy asynchronously, which needs pinned memory.
-        """
+        """Return the batch on another device; `non_blocking` copies need pinned memory."""
         return self._change_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:

@@ -19,12 +19,7 @@ ATTENTIONS = Registry("molslice.attention", Attention, "attention")
 
 
 def build_attention(name: str, spec: AttentionSpec, options: Options | None = None) -> Attention:
-    """Construct the attention `name` for one layer.
-
-    Args:
-        name: Configuration name of the attention.
-        spec: Settings that the model passes to each attention.
-        options: The attention's own options; None uses the defaults.
+    """Construct the attention `name` for one layer, with its default options if None.
 
     Raises:
         MolsliceError: Unknown name, unknown option, or a spec that the attention does not support.

@@ -107,11 +107,7 @@ class DescriptorState(nn.Module):
     """Map the descriptors of a molecule to a state: standardize, a linear map, GELU.
 
     Values outside the range of the training rows are moved to its limits. A descriptor that is not defined is
-    replaced by its mean.
-
-    Args:
-        dim: Width D of the state.
-        data: The properties of the data, with range, mean and spread of the descriptors in `statistics`.
+    replaced by its mean. `DataSpec.statistics` holds range, mean and spread.
 
     Raises:
         MolsliceError: The statistics have another number of descriptors than `num_descriptors`.

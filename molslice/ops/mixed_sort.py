@@ -38,8 +38,7 @@ def mix_and_sort(
         token_mask: True at real tokens.
         descending: True for columns in descending order; None sorts all ascending.
         dropout: Dropout rate of the weights.
-        added: A vector [H C] that was added to `values` without a gradient, which a kernel sums; None without
-            one. See `has_kernels`.
+        added: A vector that was added to `values` without a gradient, which a kernel sums; None without one.
 
     Returns:
         The sorted columns of `dropout(weights) @ values`, arbitrary at padding, and the weights for the next

@@ -1,8 +1,8 @@
 """Errors in the units of the targets, computed in float64.
 
 Predictions and targets are float arrays [rows] in the same unit, and the probabilities of classes or labels
-[rows, K]. A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong: leaving it out
-would flatter a broken model. The caller removes rows that have no prediction.
+[rows, K]. A missing target (NaN) is left out. A prediction that is not finite counts as infinitely wrong:
+leaving it out would flatter a broken model. The caller removes rows that have no prediction.
 """
 
 import math
@@ -92,7 +92,8 @@ def fold_orders(prediction: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def median_factor(prediction: np.ndarray, truth: np.ndarray) -> float:
     """Compute the median factor between predictions and measured values, whichever is larger.
 
-    See `fold_orders`. Rows without a positive target are left out. The factor is at least 1; NaN if there is no positive target.
+    See `fold_orders`. Rows without a positive target are left out. The factor is at least 1, NaN without
+    rows.
     """
     known = truth > 0
     if not known.any():

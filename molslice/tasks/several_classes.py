@@ -49,14 +49,10 @@ class SeveralClasses:
         return probabilities[..., ::-1].cumsum(-1)[..., -2::-1]
 
     def combine(self, parts: np.ndarray) -> np.ndarray:
-        """Return probabilities of the classes that add up to one.
+        """Return probabilities of the classes [..., K] that add up to one, from positive parts [..., P].
 
-        Args:
-            parts: Probability of each part, positive, float64 [..., P].
-
-        Returns:
-            float64 [..., K]. Without an order, the probabilities are divided by their sum. With an order,
-            they are sorted first, so that no class has a negative probability.
+        Without an order, they are divided by their sum. With an order, they are sorted first, so that no
+        class has a negative probability.
         """
         if not self.ordered:
             return parts / parts.sum(-1, keepdims=True)
@@ -66,11 +62,7 @@ class SeveralClasses:
     def choose(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the most probable class; for ordered classes their median, which has the least error.
 
-        Args:
-            probabilities: Probability of each class, float [n, K].
-
-        Returns:
-            Index of the class, int [n]; of equals the first.
+        It is an index; of equals the first.
         """
         if self.ordered:
             return (probabilities.astype(np.float64).cumsum(-1) < 0.5).sum(-1).clip(max=len(self.names) - 1)
