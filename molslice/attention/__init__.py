@@ -19,7 +19,7 @@ ATTENTIONS = Registry("molslice.attention", Attention, "attention")
 
 
 def build_attention(name: str, spec: AttentionSpec, options: Options | None = None) -> Attention:
-    """Construct the attention `name` for one layer, with its default options if None.
+    """Construct the attention `name` for one layer. Without options it takes its defaults.
 
     Raises:
         MolsliceError: Unknown name, unknown option, or a spec that the attention does not support.
