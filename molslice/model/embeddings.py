@@ -104,10 +104,10 @@ class AtomEmbedding(nn.Module):
         hidden: Bool[Tensor, "B A"] | None = None,
         stand_in: Float[Tensor, " D"] | None = None,
     ) -> Float[Tensor, "B N D"]:
-        """Embed the graph token and the atoms, the indices of whose features are those of OGB's vocabularies.
+        """Embed the graph token and the atoms.
 
         Args:
-            atoms: Features of the atoms.
+            atoms: Features of the atoms, indices into OGB's vocabularies.
             degree: Number of bonds of each atom.
             hidden: True at atoms whose features are replaced; their degree stays.
             stand_in: The embedding that replaces the features of hidden atoms.
