@@ -10,6 +10,7 @@ folder works with `molslice predict`, `molslice report` and `load_model`.
 import argparse
 import shlex
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from molslice.cli.arguments import (
@@ -69,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outliers",
         choices=("refuse", "keep"),
-        default="refuse",
         help="targets with values far outside the others (default: refuse)",
     )
     parser.add_argument(
@@ -93,11 +93,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: detected)"
     )
     parser.add_argument(
-        "--unit", action="append", metavar="UNIT", help="unit of the targets, once or for each"
+        "--unit", action="append", dest="units", metavar="UNIT", help="unit of the targets, once or for each"
     )
     parser.add_argument(
         "--split",
-        default="random",
         metavar="random|scaffold|cluster|time|all|COLUMN",
         help="how to hold rows out; all: not at all; a COLUMN has train, valid or test (default: random)",
     )
@@ -110,20 +109,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--condition",
         action="append",
-        default=[],
+        dest="conditions",
         metavar="COLUMN",
         help="number or category that the model takes beside the molecule, such as a temperature; repeatable",
     )
     parser.add_argument(
         "--duplicates",
         choices=("average", "keep", "refuse"),
-        default="average",
         help="how to treat several rows of one molecule in the same conditions (default: average)",
     )
     parser.add_argument(
         "--limits",
         choices=("learn", "drop", "exact"),
-        default="learn",
         help="values such as >10: learn limits, drop them, or learn exact values (default: learn)",
     )
     parser.add_argument(
@@ -154,26 +151,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--standardize",
         choices=STANDARDS,
-        default="no",
         help="form of molecules, also in predictions: neutral, or also the canonical tautomer (default: no)",
     )
     add_strict(parser)
     parser.add_argument(
         "--quality",
         choices=("fast", "good", "best"),
-        default="good",
         help="how much time to spend; best also fine-tunes the encoder (default: good)",
     )
-    parser.add_argument(
-        "--members", type=members, default=5, metavar="K", help="number of folds, 2 to 20 (default: 5)"
-    )
+    parser.add_argument("--members", type=members, metavar="K", help="number of folds, 2 to 20 (default: 5)")
     parser.add_argument(
         "--minutes",
         type=minutes,
         metavar="M",
         help="time limit; learners are left out, and networks train for fewer epochs",
     )
-    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed (default: 0)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="seed (default: 0)")
     parser.add_argument(
         "--refit",
         action=argparse.BooleanOptionalAction,
@@ -222,51 +215,16 @@ def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
     from molslice.fitting.fit import fit
-    from molslice.pretrained import DEFAULT_ENCODER
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
-    units = args.unit[0] if args.unit and len(args.unit) == 1 else args.unit
-    about = fit(
-        args.data,
-        args.target,
-        args.out,
-        smiles_column=args.smiles_column,
-        symmetric=args.symmetric,
-        delimiter=args.delimiter,
-        decimal=args.decimal,
-        missing_values=args.missing_value,
-        outliers=args.outliers,
-        kind=args.kind,
-        positive=args.positive or (),
-        order=args.order or (),
-        class_weight=args.class_weight,
-        scale=args.scale,
-        units=units,
-        split=args.split,
-        by=args.by,
-        groups=args.groups,
-        conditions=args.condition,
-        duplicates=args.duplicates,
-        limits=args.limits,
-        relation=args.relation,
-        unit_column=args.unit_column,
-        transform=args.transform,
-        weight=args.weight,
-        error=args.error,
-        fragment=args.fragment or "keep",
-        wildcards=args.wildcards or "refuse",
-        standardize=args.standardize,
-        strict=args.strict,
-        members=args.members,
-        minutes=args.minutes,
-        seed=args.seed,
-        refit=args.refit,
-        quality=args.quality,
-        encoder=None if args.no_encoder else args.encoder or DEFAULT_ENCODER,
-        workers=args.workers,
-        device=device,
-        quiet=args.quiet,
-    )
+    options = {name: value for name, value in vars(args).items() if name in signature(fit).parameters}
+    options |= {"device": device, "missing_values": args.missing_value, "order": args.order or None}
+    if args.units and len(args.units) == 1:
+        options["units"] = args.units[0]
+    options = {name: value for name, value in options.items() if value is not None}
+    if args.no_encoder:
+        options["encoder"] = None
+    about = fit(**options)
     if args.json:
         write_json(about)
         return 0

@@ -1,6 +1,7 @@
 """A transformer of molecules to learned fingerprints."""
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from molslice.pretrained import DEFAULT_ENCODER
 __all__ = ["MolsliceFeaturizer"]
 
 
+@dataclass(eq=False, repr=False)
 class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A transformer of molecules to the learned fingerprints of a trained encoder, for any other estimator.
 
@@ -26,18 +28,11 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n_jobs: Processes that read molecules. None is 1, -1 is all cores.
     """
 
-    def __init__(
-        self,
-        model: Path | str = DEFAULT_ENCODER,
-        *,
-        fragment: str | None = None,
-        wildcards: str | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.model = model
-        self.fragment = fragment
-        self.wildcards = wildcards
-        self.n_jobs = n_jobs
+    model: Path | str = DEFAULT_ENCODER
+    _: KW_ONLY
+    fragment: str | None = None
+    wildcards: str | None = None
+    n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

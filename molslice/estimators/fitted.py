@@ -6,6 +6,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,42 +31,29 @@ if TYPE_CHECKING:
 __all__ = ["MolsliceClassifier", "MolsliceRegressor"]
 
 
+NOT_OF_FIT = ("ordered", "random_state", "n_jobs")  # parameters that `fit` has in another form
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Estimator(BaseEstimator):
-    """A model that `molslice.fitting.fit.fit` fits to all given rows; see `MolsliceRegressor`."""
+    """A model that `molslice.fitting.fit.fit` fits to all given rows; see `MolsliceRegressor`.
 
-    _kind: Any
-    scale: Any = None  # of numbers only
-    class_weight: str | None = None  # of classes only
-    _order: tuple[str, ...] = ()
-    outliers = "keep"  # of numbers only
-    _is_flat: bool  # whether y had one dimension
+    The fields are the parameters, which scikit-learn reads from the signature.
+    """
 
-    def __init__(
-        self,
-        *,
-        encoder: Path | str | None = DEFAULT_ENCODER,
-        quality: str = "good",
-        members: int = 5,
-        minutes: float | None = None,
-        conditions: str | Sequence[str] = (),
-        duplicates: "Duplicates" = "average",
-        fragment: str = "keep",
-        wildcards: str = "refuse",
-        standardize: str = "no",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.quality = quality
-        self.members = members
-        self.minutes = minutes
-        self.conditions = conditions
-        self.duplicates: "Duplicates" = duplicates
-        self.fragment = fragment
-        self.wildcards = wildcards
-        self.standardize = standardize
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    encoder: Path | str | None = DEFAULT_ENCODER
+    quality: str = "good"
+    members: int = 5
+    minutes: float | None = None
+    conditions: str | Sequence[str] = ()
+    duplicates: "Duplicates" = "average"
+    fragment: str = "keep"
+    wildcards: str = "refuse"
+    standardize: str = "no"
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+
+    _is_flat = True  # whether y had one dimension
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -88,8 +76,11 @@ class _Estimator(BaseEstimator):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
 
-    def _fit(self, X: Molecules, y: np.ndarray, groups: Any) -> None:  # noqa: ANN401, N803 - scikit-learn's name
-        """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value."""
+    def _fit(self, X: Molecules, y: np.ndarray, groups: Any, **more: Any) -> None:  # noqa: ANN401, N803
+        """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value.
+
+        `fit` gets its arguments from the parameters of the estimator, and `more`.
+        """
         # predicting with a pickled estimator needs no training
         from molslice.fitting.columns import checked_columns
         from molslice.fitting.fit import fit
@@ -106,6 +97,8 @@ class _Estimator(BaseEstimator):
         group = "group"
         while group in conditions:
             group += "_"
+        options = {field.name: getattr(self, field.name) for field in fields(self)} | more
+        options = {name: value for name, value in options.items() if name not in NOT_OF_FIT}
         with tempfile.TemporaryDirectory() as place:
             table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
             refusals = Refusals()
@@ -114,7 +107,7 @@ class _Estimator(BaseEstimator):
                     if isinstance(text, Unreadable):
                         refusals.add(text.reason, text, f"row {row}")
                         continue
-                    number: Any = int if self._kind == "multiclass" else float
+                    number: Any = int if more["kind"] == "multiclass" else float
                     cells = [None if np.isnan(value) else number(value) for value in values]
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     if groups is not None:
@@ -127,31 +120,18 @@ class _Estimator(BaseEstimator):
                     names,
                     folder,
                     smiles_column="smiles",
-                    kind=self._kind,
-                    order=self._order,
-                    class_weight=self.class_weight,
-                    scale=self.scale,
-                    outliers=self.outliers,
                     split="all",
                     groups=None if groups is None else group,
-                    conditions=self.conditions,
-                    duplicates=self.duplicates,
-                    fragment=self.fragment,
-                    wildcards=self.wildcards,
-                    standardize=self.standardize,
-                    members=self.members,
-                    minutes=self.minutes,
                     seed=self._seed(),
-                    encoder=self.encoder,
-                    quality=self.quality,
                     workers=count_workers(self.n_jobs),
+                    **options,
                     quiet=True,
                 )
             except MolsliceError as error:
                 reason = str(error).replace(str(table), "the molecules").replace(" in column 'smiles'", "")
                 raise MolsliceError(reason) from error
             left, count = len(summary["targets"]["classes"]), int(np.nanmax(y)) + 1
-            if self._kind == "multiclass" and left < count:
+            if more["kind"] == "multiclass" and left < count:
                 raise MolsliceError(f"{count} classes, but only {left} have a molecule that can be read")
             self.about_ = summary
             self.folder_ = {
@@ -190,6 +170,7 @@ class _Estimator(BaseEstimator):
         return values[:, 0] if self._is_flat else values
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MolsliceRegressor(RegressorMixin, _Estimator):
     """A regressor that takes molecules; the model of `molslice fit`.
 
@@ -217,40 +198,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         about_: The content of `fit.json`.
     """
 
-    _kind = "regression"
-
-    def __init__(
-        self,
-        *,
-        encoder: Path | str | None = DEFAULT_ENCODER,
-        quality: str = "good",
-        scale: "Scale | None" = None,
-        outliers: str = "refuse",
-        members: int = 5,
-        minutes: float | None = None,
-        conditions: str | Sequence[str] = (),
-        duplicates: "Duplicates" = "average",
-        fragment: str = "keep",
-        wildcards: str = "refuse",
-        standardize: str = "no",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        super().__init__(
-            encoder=encoder,
-            quality=quality,
-            members=members,
-            minutes=minutes,
-            conditions=conditions,
-            duplicates=duplicates,
-            fragment=fragment,
-            wildcards=wildcards,
-            standardize=standardize,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
-        self.scale = scale
-        self.outliers = outliers
+    scale: "Scale | None" = None
+    outliers: str = "refuse"
 
     def fit(self, X: Molecules, y: Any, groups: Any = None) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.
@@ -272,7 +221,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
-        self._fit(X, values if several else column_or_1d(values, warn=True), groups)
+        self._fit(X, values if several else column_or_1d(values, warn=True), groups, kind="regression")
         self._is_flat = not several
         return self
 
@@ -303,29 +252,18 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         return self._shaped(np.stack([predictions.lower, predictions.upper], axis=-1).astype(np.float64))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MolsliceClassifier(ClassifierMixin, _Estimator):
     """A classifier of two to 20 classes that takes molecules; the model of `molslice fit`.
 
     `score` is the accuracy. With several columns in y, each of two classes, the results are shaped as
-    in scikit-learn's other classifiers with several outputs.
+    in scikit-learn's other classifiers with several outputs. The other parameters are as in
+    `MolsliceRegressor`.
 
     Args:
         class_weight: As in `fit`: `balanced` gives all classes the same weight in the learners.
         ordered: Whether more than two classes have an order: by size for numbers, alphabetical for words.
             `predict` returns the median class then.
-        encoder: As in `fit`: a trained encoder for features and fine-tuning, or None.
-        quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
-        members: Number of folds, and of models that are averaged.
-        minutes: Learners that would start later are left out; None for no limit.
-        conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
-            a temperature.
-        duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
-        fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
-        wildcards: What happens to a wildcard: `refuse` or `keep`.
-        standardize: What standard form molecules get: `no`, `neutral` or `tautomer`.
-        random_state: Seed of the folds and the learners: a number, a `numpy.random.RandomState`, or None for
-            another one in each fit.
-        n_jobs: Processes that read molecules. None is 1, -1 is all cores.
 
     Attributes:
         classes_: The classes in ascending order; a list with two for each column after a fit to several
@@ -334,40 +272,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         about_: The content of `fit.json`.
     """
 
-    _kind = "classification"
-
-    def __init__(
-        self,
-        *,
-        encoder: Path | str | None = DEFAULT_ENCODER,
-        quality: str = "good",
-        class_weight: str | None = None,
-        ordered: bool = False,
-        members: int = 5,
-        minutes: float | None = None,
-        conditions: str | Sequence[str] = (),
-        duplicates: "Duplicates" = "average",
-        fragment: str = "keep",
-        wildcards: str = "refuse",
-        standardize: str = "no",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        super().__init__(
-            encoder=encoder,
-            quality=quality,
-            members=members,
-            minutes=minutes,
-            conditions=conditions,
-            duplicates=duplicates,
-            fragment=fragment,
-            wildcards=wildcards,
-            standardize=standardize,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
-        self.class_weight = class_weight
-        self.ordered = ordered
+    class_weight: str | None = None
+    ordered: bool = False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -403,10 +309,15 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             classes.append(names)
             codes.append(code)
         count = len(classes[0])
-        self._kind = "classification" if count == 2 else "multiclass"
-        self._order = tuple(map(str, range(count))) if self.ordered and count > 2 else ()
         targets = np.stack(codes, axis=1) if several else codes[0]
-        self._fit(X, targets.astype(np.float64), groups)
+        self._fit(
+            X,
+            targets.astype(np.float64),
+            groups,
+            kind="classification" if count == 2 else "multiclass",
+            order=tuple(map(str, range(count))) if self.ordered and count > 2 else (),
+            outliers="keep",
+        )
         self.classes_ = classes if several else classes[0]
         self._is_flat = not several
         return self
