@@ -47,11 +47,6 @@ class ReadClasses:
     several: SeveralClasses | None = None
     meanings: list[str] = field(default_factory=list)
 
-    def fill(self, targets: np.ndarray, names: Sequence[str]) -> None:
-        """Write the indices of the classes into the columns of `targets` [n, T]."""
-        for name, values in self.values.items():
-            targets[:, names.index(name)] = values
-
     def kind(self, targets: np.ndarray, names: Sequence[str], path: File) -> Kind | None:
         """Return the kind of all targets if some are read as words; else None.
 

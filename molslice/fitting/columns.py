@@ -2,16 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from molslice.data.molecules.input_files import name_of
+from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import trimmed
 from molslice.files.urls import File
 from molslice.fitting.data import SPLITS, FitOptions
+from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["check_names", "check_side_columns", "checked_columns", "checked_targets", "columns_of_targets"]
+__all__ = ["Cells", "check_roles", "checked_columns", "checked_targets", "columns_of_targets"]
+
+CHUNK_ROWS = 10_000
 
 
 def checked_targets(columns: Sequence[str]) -> tuple[str, ...]:
@@ -62,34 +67,86 @@ def columns_of_targets(
     return tuple(column or None for column in given)
 
 
-def check_names(path: File, table: MoleculeTable, names: Sequence[str], split: str) -> None:
-    """Refuse targets that are the column of SMILES, and a split that is no column."""
-    if (column := table.smiles_column) in names:
-        raise MolsliceError(
-            f"{path}: the column {column!r} cannot be both the SMILES and a target; name the column of "
-            "SMILES with --smiles-column"
-        )
-    known = [trimmed(name) for name in table.names]
-    if split not in SPLITS and trimmed(split) not in known:
-        raise MolsliceError(f"unknown split {split!r}; {near_names(split, [*SPLITS, *known])}")
-
-
-def check_side_columns(table: MoleculeTable, targets: Sequence[str], options: FitOptions) -> None:
-    """Check the columns of dates and groups.
+def check_roles(path: File, table: MoleculeTable, targets: Sequence[str], options: FitOptions) -> None:
+    """Check that no column has two roles that exclude each other.
 
     Raises:
-        MolsliceError: A column is missing, is used for something else, or is given without need.
+        MolsliceError: One has, or a column is missing, or the split is no column or needs another option.
     """
+    roles = {table.find(table.smiles_column): "the SMILES (--smiles-column names another one)"}
+
+    def check(role: str, names: Iterable[str | None] | None, *, exclusive: bool = False) -> None:
+        for name in names or ():
+            if name is not None:
+                place = table.find(name)
+                if place in roles:
+                    raise MolsliceError(
+                        f"{path}: the column {name!r} cannot be both {role} and {roles[place]}"
+                    )
+                if exclusive:
+                    roles[place] = role
+
+    check("a target", targets, exclusive=True)
+    columns = [trimmed(name) for name in table.names]
+    if options.split not in SPLITS and trimmed(options.split) not in columns:
+        raise MolsliceError(
+            f"unknown split {options.split!r}; {near_names(options.split, [*SPLITS, *columns])}"
+        )
     if options.split == "time" and options.by is None:
         raise MolsliceError("the split time needs the column of the dates: --by COLUMN (by)")
     if options.by is not None and options.split != "time":
         raise MolsliceError(f"--by (by) is for the split time, but the split is {options.split!r}")
-    for use, name in options.side_columns.items():
-        if use == "split":  # it may be a target, as in older versions
-            continue
-        place = table.find(name)
-        if place in (table.find(target) for target in targets) or place == table.find(table.smiles_column):
-            other = "the SMILES" if place == table.find(table.smiles_column) else "a target"
-            raise MolsliceError(
-                f"{name_of(table.paths)}: the column {name!r} cannot be both {other} and the {use}"
-            )
+    check("the dates", [options.by])
+    check("the groups", [options.groups])
+    check("a weight", [options.weight])
+    check("an error", options.errors)
+    check("a relation", options.relations)
+    check("a unit", options.unit_columns)
+    if options.split not in SPLITS:  # it may be a target, as in older versions
+        roles.setdefault(table.find(options.split), "the split")
+    for place in (
+        place for place, name in enumerate(columns) if name in {*ROW_COLUMNS, *row_columns(targets)}
+    ):
+        roles.setdefault(place, f"a column of {ROWS}; rename it")
+    check("the second molecule", [options.partner_column], exclusive=True)
+    check("a condition", options.conditions, exclusive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of the columns of a table that a fit uses.
+
+    Attributes:
+        columns: The cells of each column by name.
+        places: Location of each row, for messages.
+    """
+
+    columns: dict[str, list[str]]
+    places: list[str]
+
+    @classmethod
+    def read(cls, table: MoleculeTable, columns: Iterable[str], side: SideColumns) -> "Cells":
+        """Read all rows; `side` counts its cells.
+
+        Raises:
+            MolsliceError: There are no rows.
+        """
+        cells = cls({name: [] for name in columns}, [])
+        for chunk in table.chunks(CHUNK_ROWS, [*cells.columns, *side.names]):
+            side.add(chunk)
+            for name, texts in cells.columns.items():
+                texts += chunk[name]
+            cells.places.extend(map(chunk.where, range(len(chunk))))
+        if not cells.places:
+            raise MolsliceError(f"{name_of(table.paths)} has no rows")
+        return cells
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, column: str) -> list[str]:
+        return self.columns[column]
+
+    def where(self, row: int) -> str:
+        """Describe a row for messages."""
+        return self.places[row]

@@ -9,13 +9,12 @@ import numpy as np
 from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.limits import plain_cell
 from molslice.data.molecules.side_columns import SideColumns
-from molslice.data.molecules.tables import MoleculeTable
-from molslice.files.tables import Chunk
 from molslice.files.urls import File
+from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
-__all__ = ["P_UNIT", "UnitReader", "moles_per_liter", "to_p_values"]
+__all__ = ["P_UNIT", "convert_units", "find_units", "moles_per_liter", "to_p_values"]
 
 P_UNIT = "-log10 mol/L"
 SHOWN = 5  # different units in a message
@@ -45,86 +44,56 @@ def moles_per_liter(unit: str, weights: np.ndarray) -> np.ndarray | None:
     return np.full(len(weights), factor) if molar else factor / weights
 
 
-class UnitReader:
-    """Reads the units of the targets from the chunks of a table.
+def find_units(names: Sequence[str], side: SideColumns, options: FitOptions) -> tuple[str | None, ...]:
+    """Return the column of units of each target, None without one: as given, or the only one."""
+    if options.unit_columns is not None:
+        return options.unit_columns
+    return tuple(side.units) if len(names) == len(side.units) == 1 else (None,) * len(names)
+
+
+def convert_units(
+    data: FitData, columns: Sequence[str | None], cells: Cells, options: FitOptions, path: File
+) -> None:
+    """Convert the targets to one unit each: the unit that is asked for, or the most frequent one.
+
+    Values without a unit count as missing. The only unit of a column that nobody named changes nothing, but
+    p-values need it.
 
     Args:
-        table: The table, of which no row is read yet.
-        names: The targets.
-        side: The columns with relations, units and types.
+        data: All rows of the table, which are changed.
+        columns: The result of `find_units`.
+        cells: The cells of the table.
         options: The options of the fit.
-
-    Attributes:
-        columns: The column of units of each target; None for a target without one.
+        path: The table, for messages.
 
     Raises:
-        MolsliceError: A named column of units is missing, or is a target or the column of SMILES.
+        MolsliceError: A column has several units, and one of them is no concentration.
     """
-
-    def __init__(
-        self, table: MoleculeTable, names: Sequence[str], side: SideColumns, options: FitOptions
-    ) -> None:
-        self.columns: tuple[str | None, ...] = (None,) * len(names)
-        self._detected = options.unit_columns is None
-        if options.unit_columns is not None:
-            self.columns = options.unit_columns
-        elif len(names) == len(side.units) == 1:
-            self.columns = tuple(side.units)
-        for column in self.used:
-            if table.find(column) in {table.find(name) for name in (table.smiles_column, *names)}:
-                raise MolsliceError(f"the column {column!r} cannot be both a unit and a target or SMILES")
-        self._cells: dict[str, list[str]] = {column: [] for column in self.used}
-
-    @property
-    def used(self) -> list[str]:
-        """The columns of units that are used, each once."""
-        return list(dict.fromkeys(column for column in self.columns if column is not None))
-
-    def add(self, chunk: Chunk) -> None:
-        """Read the rows of a chunk."""
-        for column, cells in self._cells.items():
-            cells += map(plain_cell, chunk[column])
-
-    def convert(self, data: FitData, options: FitOptions, path: File) -> None:
-        """Convert the targets to one unit each: the unit that is asked for, or the most frequent one.
-
-        Values without a unit count as missing. The only unit of a column that nobody named changes nothing,
-        but p-values need it.
-
-        Args:
-            data: All rows of the table, which are changed.
-            options: The options of the fit.
-            path: The table, for messages.
-
-        Raises:
-            MolsliceError: A column has several units, and one of them is no concentration.
-        """
-        units = list(data.units)
-        for index, (name, column) in enumerate(zip(data.names, self.columns, strict=True)):
-            cells = np.array(self._cells[column]) if column else np.array([])
-            known = data.known[:, index]
-            counts = Counter(cells[known & (cells != "")].tolist()) if column else Counter[str]()
-            if not counts or data.kind != "regression":
-                continue
-            goal = options.units[index] if options.units and options.units[index] else ""
-            goal = goal or counts.most_common(1)[0][0]
-            if not self._detected or options.transform or len(counts) > 1:
-                units[index] = goal
-            without = int((known & (cells == "")).sum())
-            if {*counts} == {goal} and (self._detected or not without):
-                continue
-            factors = _factors(counts, goal, _molecular_weights(data), f"{path}, column {column!r}")
-            scale = np.full(len(cells), np.nan)
-            for unit, factor in factors.items():
-                scale = np.where(cells == unit, factor, scale)
-            data.scale(index, scale)
-            detected = " (detected)" if self._detected else ""
-            data.findings.append(
-                f"{name}: converted to {goal} by column {column!r}{detected}: {_listed(counts)}"
-            )
-            if without:
-                data.lose(f"{name}: {without:,} values without a unit count as missing")
-        data.units = tuple(units)
+    units, was_detected = list(data.units), options.unit_columns is None
+    for index, (name, column) in enumerate(zip(data.names, columns, strict=True)):
+        if column is None or data.kind != "regression":
+            continue
+        written, known = np.array([*map(plain_cell, cells[column])]), data.known[:, index]
+        counts = Counter(written[known & (written != "")].tolist())
+        if not counts:
+            continue
+        goal = options.units[index] if options.units and options.units[index] else ""
+        goal = goal or counts.most_common(1)[0][0]
+        if not was_detected or options.transform or len(counts) > 1:
+            units[index] = goal
+        without = int((known & (written == "")).sum())
+        if {*counts} == {goal} and (was_detected or not without):
+            continue
+        factors = _factors(counts, goal, _molecular_weights(data), f"{path}, column {column!r}")
+        scale = np.full(len(written), np.nan)
+        for unit, factor in factors.items():
+            scale = np.where(written == unit, factor, scale)
+        data.scale(index, scale)
+        detected = " (detected)" if was_detected else ""
+        data.findings.append(f"{name}: converted to {goal} by column {column!r}{detected}: {_listed(counts)}")
+        if without:
+            data.lose(f"{name}: {without:,} values without a unit count as missing")
+    data.units = tuple(units)
 
 
 def _molecular_weights(data: FitData) -> np.ndarray:

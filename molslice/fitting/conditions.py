@@ -1,150 +1,102 @@
 """What a fit has beside the SMILES: the columns of conditions, their kinds, and the second molecule."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from molslice.data.molecules.conditions import MAX_WORDS, Condition, conditioned_rows
+from molslice.data.molecules.conditions import MAX_WORDS, Condition
 from molslice.data.target_values import check_outliers
-from molslice.files.tables import Chunk, NumberFormat, is_missing, numbers, trimmed
+from molslice.files.tables import NumberFormat, is_missing, numbers, trimmed
 from molslice.files.urls import File
+from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
-from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.types import MolsliceError
 
-__all__ = ["ConditionColumns"]
+__all__ = ["ReadConditions", "attach_conditions", "describe_conditions", "read_conditions"]
 
 SAME_ORDER = 1.0 - 1e-9  # rank correlation of a condition that is a function of a target
 COMPARED_VALUES = 20  # different values; fewer may have one order by chance
 
 
-class ConditionColumns:
-    """The columns of the conditions and of the second molecule of a table; without any, nothing is changed.
-
-    A column whose cells are all numbers or missing is a number, any other a category.
-
-    Args:
-        options: The names of the K conditions and of the column of the second molecule.
-        path: The table, for messages.
+class ReadConditions(NamedTuple):
+    """The cells of K conditions. If all cells of a column are numbers or missing, it is a number.
 
     Attributes:
-        cells: The cells of each condition by name.
-        partners: The cells of the second molecule by its column, if there is one.
-        values: The numbers, NaN where missing, or places of words, float64 [n, K].
-        kinds: The words of each category; None for a number.
+        kinds: The words of each category by its column; None for a number.
+        values: The numbers, NaN where missing, or places of words, float64 [n, K]; None without conditions.
+        notices: A sentence for each column with numbers far outside the others.
     """
 
-    values: np.ndarray
+    kinds: Mapping[str, Sequence[str] | None]
+    values: np.ndarray | None
+    notices: Sequence[str]
 
-    def __init__(self, options: FitOptions, path: File) -> None:
-        self.path, self.partner, self.symmetric = path, options.partner_column, options.symmetric
-        self.cells = {name: list[str]() for name in options.conditions}
-        self.partners = {name: list[str]() for name in [self.partner] if name is not None}
-        self.kinds: list[list[str] | None] = []
 
-    def check_names(self, targets: Sequence[str], smiles_column: str, split: str) -> None:
-        """Check that no column has another role.
+def read_conditions(cells: Cells, written: NumberFormat, options: FitOptions, path: File) -> ReadConditions:
+    """Read the conditions of all rows of a table.
 
-        Raises:
-            MolsliceError: One is the column of SMILES, a target or the split, or has a name of `rows.csv`.
-        """
-        roles = dict.fromkeys((*ROW_COLUMNS, *row_columns(targets)), f"a column of {ROWS}; rename it")
-        roles |= {trimmed(split): "the split", trimmed(smiles_column): "the SMILES"}
-        roles |= {trimmed(name): "a target" for name in targets}
-        for kind, names in (("the second molecule", self.partners), ("a condition", self.cells)):
-            for name in names:
-                if role := roles.get(trimmed(name)):
-                    raise MolsliceError(f"{self.path}: the column {name!r} cannot be both {kind} and {role}")
-                roles[trimmed(name)] = kind
+    Raises:
+        MolsliceError: A category has too many words, or a number is far outside the others.
+    """
+    kinds, columns, notices = dict[str, Sequence[str] | None](), [], list[str]()
+    for name in options.conditions:
+        try:
+            values, words = numbers(cells[name], name, cells.where, replace(written, classes=False)), None
+        except MolsliceError as error:
+            values, words = _words(name, cells[name], path, written, error)
+        else:
+            notices += check_outliers(values[:, None], [name], str(path), cells.where, options.outliers)
+        columns.append(values)
+        kinds[name] = words
+    return ReadConditions(kinds, np.stack(columns, axis=1) if columns else None, notices)
 
-    @property
-    def names(self) -> list[str]:
-        """The columns, which `add` needs."""
-        return [*self.cells, *self.partners]
 
-    def rows(self, smiles: list[str]) -> list[str]:
-        """Return the rows to describe: the SMILES, with the second molecule if there is one."""
-        return conditioned_rows(smiles, self.partners, (), self.partner) if self.partners else smiles
+def attach_conditions(data: FitData, read: ReadConditions, cells: Cells, options: FitOptions) -> None:
+    """Make the conditions and the second molecules a part of the rows, which are all rows of the table."""
+    data.partner, data.symmetric = options.partner_column, options.symmetric
+    if data.partner is not None:
+        data.partners = cells[data.partner]
+        first = "first in the alphabet" if data.symmetric else f"of the column {data.smiles_column!r}"
+        data.findings.append(
+            f"second molecule: column {data.partner!r}; rows with one first molecule, {first}, are in one "
+            "fold"
+        )
+        if data.symmetric:
+            data.molecules = data.molecules.in_order()
+    if read.values is not None:
+        data.molecules = replace(data.molecules, conditions=read.values)
 
-    def add(self, chunk: Chunk) -> None:
-        """Keep the cells of a chunk."""
-        for name, texts in {**self.cells, **self.partners}.items():
-            texts += chunk[name]
 
-    def read(self, place: Callable[[int], str], written: NumberFormat, outliers: str) -> list[str]:
-        """Read the cells.
+def describe_conditions(data: FitData, kinds: Mapping[str, Sequence[str] | None], path: File) -> np.ndarray:
+    """Describe the conditions by the training rows, and leave out held-out rows with others.
 
-        Args:
-            place: Describes a row by its index, for messages.
-            written: How numbers and missing values are written.
-            outliers: Whether to `refuse` numbers far outside the others, or to `keep` them.
+    Returns:
+        The rows that are kept, int [k].
 
-        Returns:
-            A notice for each column with numbers far outside the others.
-
-        Raises:
-            MolsliceError: A category has too many words, or a number is far outside the others.
-        """
-        columns, notices = [], list[str]()
-        for name, texts in self.cells.items():
+    Raises:
+        MolsliceError: A condition has the same value in all training rows, or is the target in another form.
+    """
+    values, everything = data.molecules.conditions, np.arange(len(data.smiles))
+    if values is None or data.test.all():  # a fit without training rows is refused later
+        return everything
+    reasons: dict[int, str] = {}
+    conditions = []
+    for (name, words), column in zip(kinds.items(), values.T, strict=True):
+        conditions.append(_describe(data, name, words, column, f"{path}, column {name!r}"))
+        data.findings.append(conditions[-1].describe())
+        for row, value in enumerate(column.tolist()):
             try:
-                values, words = numbers(texts, name, place, replace(written, classes=False)), None
+                column[row] = conditions[-1].read(value if words is None else words[int(value)])
             except MolsliceError as error:
-                values, words = _words(name, texts, self.path, written, error)
-            else:
-                notices += check_outliers(values[:, None], [name], str(self.path), place, outliers)
-            columns.append(values)
-            self.kinds.append(words)
-        if columns:
-            self.values = np.stack(columns, axis=1)
-        return notices
-
-    def attach(self, data: FitData) -> None:
-        """Make the conditions a part of the rows, which are all rows of the table."""
-        for name, texts in self.partners.items():
-            data.partner, data.partners, data.symmetric = name, texts, self.symmetric
-            order = "first in the alphabet" if self.symmetric else f"of the column {data.smiles_column!r}"
-            data.findings.append(
-                f"second molecule: column {name!r}; rows with one first molecule, {order}, are in one fold"
-            )
-            if self.symmetric:
-                data.molecules = data.molecules.in_order()
-        if self.cells:
-            data.molecules = replace(data.molecules, conditions=self.values)
-
-    def describe(self, data: FitData) -> np.ndarray:
-        """Describe the conditions by the training rows, and leave out held-out rows with others.
-
-        Args:
-            data: The rows, divided and merged.
-
-        Returns:
-            The rows that are kept, int [k].
-
-        Raises:
-            MolsliceError: A condition has the same value in all training rows, or is the target in another
-                form.
-        """
-        values, everything = data.molecules.conditions, np.arange(len(data.smiles))
-        if values is None or data.test.all():  # a fit without training rows is refused later
-            return everything
-        reasons: dict[int, str] = {}
-        conditions = []
-        for name, words, column in zip(self.cells, self.kinds, values.T, strict=True):
-            conditions.append(_describe(data, name, words, column, f"{self.path}, column {name!r}"))
-            data.findings.append(conditions[-1].describe())
-            for row, value in enumerate(column.tolist()):
-                try:
-                    column[row] = conditions[-1].read(value if words is None else words[int(value)])
-                except MolsliceError as error:
-                    reasons.setdefault(row, str(error))
-        data.conditions, kept = tuple(conditions), np.setdiff1d(everything, list(reasons))
-        if reasons:
-            first = next(iter(reasons.values()))
-            data.lose(f"{len(reasons):,} held-out row{'s' * (len(reasons) > 1)} left out; the first: {first}")
-            data.keep(kept)
-        return kept
+                reasons.setdefault(row, str(error))
+    data.conditions, kept = tuple(conditions), np.setdiff1d(everything, list(reasons))
+    if reasons:
+        first = next(iter(reasons.values()))
+        data.lose(f"{len(reasons):,} held-out row{'s' * (len(reasons) > 1)} left out; the first: {first}")
+        data.keep(kept)
+    return kept
 
 
 def _describe(

@@ -76,11 +76,6 @@ class FitOptions:
     quality: str = "good"
 
     @property
-    def by_scaffold(self) -> bool:
-        """Whether scaffolds, instead of compounds, are in one fold or held out."""
-        return self.split == "scaffold"
-
-    @property
     def side_columns(self) -> dict[str, str]:
         """The columns that only divide the rows: their names by what each is for."""
         split = None if self.split in SPLITS else self.split
@@ -127,10 +122,10 @@ class FitData:
         molecules: Descriptors, counts, canonical SMILES, parents and their scaffolds of the n rows.
         targets: Exact values, float64 [n, T], NaN where missing or a limit; for classes, their indices.
         test: Whether a row is held out, bool [n].
-        groups: Number of the group of each row, whose rows stay together, int [n]; empty if compounds or
-            scaffolds stay together. While the table is read, the number of the word in the column of groups;
-            -1 for an empty cell.
-        grouped_by: What such a group is: `cluster` or `group`; empty without `groups`.
+        grouped_by: Which rows are in one fold or held out together: rows of a `compound`, of a `scaffold`, or
+            of a `cluster` or a `group` in `groups`.
+        groups: Number of the cluster or the group of each row, int [n]; empty for compounds and scaffolds.
+            While the table is read, the number of the word in the column of groups; -1 for an empty cell.
         dates: Date of each row, of the first measurement of its group once the rows are divided, float64 [n];
             negative infinity without a date. Empty if dates do not divide the rows.
         names: Names of the targets.
@@ -172,7 +167,7 @@ class FitData:
     standardize: str = "no"
     logarithmic: tuple[bool, ...] = ()
     groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    grouped_by: str = ""
+    grouped_by: str = "compound"
     dates: np.ndarray = field(default_factory=lambda: np.zeros(0))
     bounds: np.ndarray | None = None
     units: tuple[str, ...] = ()
@@ -182,6 +177,8 @@ class FitData:
     partner: str | None = None
     partners: list[str] = field(default_factory=list)
     symmetric: bool = False
+    classes: SeveralClasses | None = None
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def known(self) -> np.ndarray:
@@ -209,9 +206,6 @@ class FitData:
         others = Features(second.descriptors, second.counts, embed(second.canonical))
         return features.joined(others, symmetric=self.symmetric)
 
-    classes: SeveralClasses | None = None
-    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
     def class_names(self, index: int) -> tuple[str, ...]:
         """Return the names of the classes of a target."""
         if self.classes is not None:
@@ -222,12 +216,14 @@ class FitData:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
         return self.molecules.scaffolds[row] or self.molecules.parents[row]
 
-    def number_groups(self, *, by_scaffold: bool) -> np.ndarray:
-        """Number the compounds of the rows, their scaffolds, or `groups`: int [n]."""
-        if self.grouped_by:
+    def number_groups(self, grouped_by: str | None = None) -> np.ndarray:
+        """Number the rows that stay together, or by another value of `grouped_by`: int [n]."""
+        grouped_by = grouped_by or self.grouped_by
+        if grouped_by not in ("compound", "scaffold"):
             return self.groups
-        rows = range(len(self.smiles))
-        names = [self.scaffold_or_parent(row) for row in rows] if by_scaffold else self.molecules.parents
+        names = self.molecules.parents
+        if grouped_by == "scaffold":
+            names = [self.scaffold_or_parent(row) for row in range(len(self.smiles))]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         return np.array([numbers[name] for name in names])
 

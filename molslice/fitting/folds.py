@@ -10,13 +10,12 @@ from molslice.types import MolsliceError
 __all__ = ["assign_folds", "divide_into_folds"]
 
 MIN_MEMBER_ROWS = 5  # with a value of a target
-ASSIGNMENTS = 2  # of rows to folds, over which predictions are averaged
 MAX_PAIRED = 10  # folds; there are as many members of the model as pairs of folds
 MAX_ROWS = 2_000  # training rows; the learners of more take minutes
 
 
-def assign_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Divide rows into folds twice; see `divide_into_folds`.
+def assign_folds(data: FitData, members: int, seed: int, assignments: int = 2) -> np.ndarray:
+    """Divide rows into folds once or twice; see `divide_into_folds`.
 
     Returns:
         Fold of each row in each assignment, int [A, n]; -1 for held-out rows. There is only one assignment
@@ -26,17 +25,17 @@ def assign_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -
     Raises:
         MolsliceError: The first assignment is not valid.
     """
-    first = divide_into_folds(data, members, seed, by_scaffold=by_scaffold)
-    if ASSIGNMENTS == 1 or members > MAX_PAIRED or (first >= 0).sum() > MAX_ROWS:
+    first = divide_into_folds(data, members, seed)
+    if assignments == 1 or members > MAX_PAIRED or (first >= 0).sum() > MAX_ROWS:
         return first[None]
-    second = _divide(data, _find_groups(data, by_scaffold), members, np.random.default_rng((seed, 1)))
+    second = _divide(data, _find_groups(data), members, np.random.default_rng((seed, 1)))
     both = np.stack([first, second])
     pairs = np.unique(both[:, first >= 0], axis=1).shape[1]
     return both if pairs > members and _find_problem(data, second, members) is None else first[None]
 
 
-def divide_into_folds(data: FitData, members: int, seed: int, *, by_scaffold: bool) -> np.ndarray:
-    """Assign compounds (or scaffolds, or groups) to folds of nearly equal size: int [n], -1 if held out.
+def divide_into_folds(data: FitData, members: int, seed: int) -> np.ndarray:
+    """Assign the groups of rows that stay together to folds of nearly equal size: int [n], -1 if held out.
 
     If dates divide the rows, the folds are consecutive periods, so that each period is predicted from others.
     Otherwise, and if such folds have one of the problems below, groups are assigned from the largest to the
@@ -48,34 +47,34 @@ def divide_into_folds(data: FitData, members: int, seed: int, *, by_scaffold: bo
     Raises:
         MolsliceError: A fold has no value of a target, or a member has too few rows or no row of a class.
     """
-    groups = _find_groups(data, by_scaffold)
+    groups = _find_groups(data)
     if len(groups) < members:
-        noun = data.grouped_by or "group"
+        noun = "cluster" if data.grouped_by == "cluster" else "group"
         count = f"{len(groups)} {noun}{'s' * (len(groups) != 1)}"
         raise MolsliceError(f"{count} of training rows cannot be divided into {members} folds")
     folds = _divide(data, groups, members, np.random.default_rng(seed))
     if problem := _find_problem(data, folds, members):
         description, advice = problem
-        other = "other groups" if data.grouped_by == "group" else "the split random"
-        advice = f"{other} or {advice}" if by_scaffold or data.grouped_by else advice
+        if data.grouped_by != "compound":
+            other = "other groups" if data.grouped_by == "group" else "the split random"
+            advice = f"{other} or {advice}"
         raise MolsliceError(f"{description}; choose {advice}")
     if len(data.dates):
         problem = _find_problem(data, _divide_by_date(data, groups, members), members)
         drawn = f"drawn at random: of consecutive periods, {problem[0]}" if problem else "consecutive periods"
         data.findings.append(f"folds: {drawn}")
     largest, rows = max(map(len, groups)), (folds >= 0).sum()
-    noun = data.grouped_by or ("scaffold" if by_scaffold else "")
-    if noun and 2 * largest > rows:
+    if data.grouped_by != "compound" and 2 * largest > rows:
         data.findings.append(
-            f"one {noun} has {largest:,} of {rows:,} training rows; the member without "
+            f"one {data.grouped_by} has {largest:,} of {rows:,} training rows; the member without "
             "it is trained on the others only"
         )
     return folds
 
 
-def _find_groups(data: FitData, by_scaffold: bool) -> list[list[int]]:
-    """Return the training rows of each compound or scaffold."""
-    numbers = data.number_groups(by_scaffold=by_scaffold)
+def _find_groups(data: FitData) -> list[list[int]]:
+    """Return the training rows that stay together."""
+    numbers = data.number_groups()
     groups: dict[int, list[int]] = {}
     for row in np.flatnonzero(~data.test).tolist():
         groups.setdefault(int(numbers[row]), []).append(row)

@@ -37,18 +37,16 @@ def join_groups(data: FitData, options: FitOptions, path: File) -> None:
 
     They are the connected components of compounds, and of the words in a column of groups, clusters or
     scaffolds: two rows are in one group if they share any of these, and so are the rows linked by others.
-    Nothing is done if only compounds or scaffolds stay together.
-
-    Args:
-        data: The rows, with the numbers of the words in `groups`; `groups` and `grouped_by` are changed.
-        options: How the rows are divided.
-        path: The table, for messages.
+    If only compounds or scaffolds stay together, they get no numbers.
 
     Raises:
         MolsliceError: The column of groups is empty, or all rows are in one group.
     """
-    compounds = data.number_groups(by_scaffold=False)
+    compounds = data.number_groups("compound")
     links = [compounds]
+    if options.split == "scaffold":
+        data.grouped_by = "scaffold"
+        links.append(data.number_groups())
     if options.split == "cluster":
         links.append(_clusters(data))
         data.grouped_by = "cluster"
@@ -58,19 +56,17 @@ def join_groups(data: FitData, options: FitOptions, path: File) -> None:
                 f"{path}, column {options.groups!r}: all cells are empty, so there are no groups"
             )
         words = data.groups
-        links += [words] if not options.by_scaffold else [words, data.number_groups(by_scaffold=True)]
+        links.append(words)
         data.grouped_by = "group"
         _describe(data, options.groups, words, compounds)
-    if data.grouped_by:
+    if data.grouped_by in ("cluster", "group"):
         data.groups = connect(*links)
         if not data.groups.any():
             raise MolsliceError(
                 f"{path}: all {len(data.groups):,} rows are in one {data.grouped_by}, which is not divided; "
                 "choose another split or other groups"
             )
-    if data.grouped_by and len(data.test):
-        both = np.intersect1d(data.groups[data.test], data.groups[~data.test])
-        if len(both):
+        if len(data.test) and len(both := np.intersect1d(data.groups[data.test], data.groups[~data.test])):
             finding = f"groups: {len(both):,} have training and held-out rows in the column {options.split!r}"
             data.findings.append(finding)
 

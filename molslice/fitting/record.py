@@ -62,7 +62,7 @@ def summarize(
         encoder: The trained encoder; None for no encoder.
         options: Options of the fit.
     """
-    groups = data.number_groups(by_scaffold=options.by_scaffold)
+    groups = data.number_groups()
     findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
     if model.epochs and data.conditions:
         listed = ", ".join(condition.name for condition in data.conditions)

@@ -1,7 +1,7 @@
 """Division of the rows of a fit: the held-out rows, and the forms of a compound on both sides."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from itertools import chain
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 from molslice.data import splits
 from molslice.data.dates import Dates, read_dates
 from molslice.files.urls import File
-from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.columns import Cells
+from molslice.fitting.data import SPLITS, FitData, FitOptions
 from molslice.fitting.groups import number_words
 from molslice.types import MolsliceError
 
@@ -22,17 +23,8 @@ DRAWS = 20
 MOST_HELD_OUT = 0.5  # of the compounds, by dates
 
 
-def read_division(
-    data: FitData, cells: Mapping[str, Sequence[str]], options: FitOptions, path: File, places: Sequence[str]
-) -> Dates | None:
-    """Read the columns that divide the rows: held-out rows, dates and numbers of groups, which `data` gets.
-
-    Args:
-        data: The rows, those that cannot be read included.
-        cells: Cells of each column of `FitOptions.side_columns`.
-        options: How the rows are divided.
-        path: The table, for messages.
-        places: Location of each row, for messages.
+def read_division(data: FitData, cells: Cells, options: FitOptions, path: File) -> Dates | None:
+    """Read the columns that divide all rows of a table: `test`, `dates` and the numbers of `groups`.
 
     Returns:
         The dates, if there are some.
@@ -41,35 +33,24 @@ def read_division(
         MolsliceError: A cell has no meaning, or there are no training rows.
     """
     missing = options.written.missing_texts
-    if "split" in cells:
-        data.test = _find_test_rows(cells["split"], options.split, data, path, places)
-    if "groups" in cells:
-        data.groups = number_words(cells["groups"], missing)
+    if options.split not in SPLITS:
+        data.test = _find_test_rows(data, cells, options.split, path)
+    if options.groups is not None:
+        data.groups = number_words(cells[options.groups], missing)
     if options.by is None:
         return None
-    dates = read_dates(cells["dates"], options.by, places.__getitem__, missing)
+    dates = read_dates(cells[options.by], options.by, cells.where, missing)
     data.dates = dates.values
     return dates
 
 
-def _find_test_rows(
-    words: Sequence[str], column: str, data: FitData, path: File, places: Sequence[str]
-) -> np.ndarray:
+def _find_test_rows(data: FitData, cells: Cells, column: str, path: File) -> np.ndarray:
     """Find which rows a column holds out. Cells of rows whose SMILES cannot be read are not checked.
-
-    Args:
-        words: Cells of the column.
-        column: Name of the column.
-        data: The rows, those that cannot be read included.
-        path: The table, for messages.
-        places: Location of each row, for messages.
-
-    Returns:
-        Whether a row is held out, bool [n].
 
     Raises:
         MolsliceError: A cell is not train, valid or test, or there are no training rows.
     """
+    words = cells[column]
     readable = [row for row, reason in enumerate(data.molecules.errors) if reason is None]
     test = np.zeros(len(words), bool)
     if not readable:
@@ -78,7 +59,7 @@ def _find_test_rows(
         [words[row] for row in readable],
         column,
         str(path),
-        lambda i: places[readable[i]],
+        lambda i: cells.where(readable[i]),
         trained=("train", "valid"),
     )
     test[[readable[i] for i in parts.get("test", ())]] = True
@@ -94,12 +75,6 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
     without a date is dated by the other rows of its compound or group; without any date, these are earliest.
     The date of each row in `data` becomes the first one of its compound or group.
 
-    Args:
-        data: The rows, with their dates, NaN where missing.
-        path: The table, for messages.
-        column: Name of the column of dates.
-        text_of: Writes a date.
-
     Returns:
         Whether a row is held out, bool [n].
 
@@ -107,7 +82,7 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
         MolsliceError: The dates do not divide the compounds.
     """
     where = f"{path}, column {column!r}"
-    measured, groups = data.dates, data.number_groups(by_scaffold=False)
+    measured, groups = data.dates, data.number_groups()
     first = np.full(int(groups.max()) + 1, np.inf)
     np.fmin.at(first, groups, measured)
     data.dates = np.where(np.isinf(first), -np.inf, first)[groups]
@@ -129,29 +104,23 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
         f"time: {held_out[place]:,} of {len(compounds):,} compounds, first measured on or after "
         f"{text_of(dates[place])} (column {column!r}), are held out"
     )
-    what = data.grouped_by or "compound"
     if moved := int((~test & (measured >= dates[place])).sum()):
         data.findings.append(
-            f"time: training rows that are later, because their {what} was measured before: {moved:,}"
+            f"time: training rows that are later, because their {data.grouped_by} was measured before: "
+            f"{moved:,}"
         )
     if undated := int(np.isnan(measured).sum()):
         data.findings.append(
-            f"time: rows without a date, which are dated by the other rows of their {what}, or earliest: "
-            f"{undated:,}"
+            f"time: rows without a date, which are dated by the other rows of their {data.grouped_by}, or "
+            f"earliest: {undated:,}"
         )
     return test
 
 
-def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarray:
+def draw_test_rows(data: FitData, path: File, seed: int) -> np.ndarray:
     """Draw the held-out rows: all rows of a compound, scaffold, cluster or group are in one split.
 
     Rows are drawn again if they lack a class that has ten rows or more; of 20 such draws, the first is taken.
-
-    Args:
-        data: The rows.
-        path: The table, for messages.
-        split: `random`, `scaffold` or `cluster`.
-        seed: Seed of the draw.
 
     Returns:
         Whether a row is held out, bool [n].
@@ -166,9 +135,9 @@ def draw_test_rows(data: FitData, path: File, split: str, seed: int) -> np.ndarr
             f"{path}: {count} different compounds in {len(data.smiles)} rows; a fit needs at least "
             f"{MIN_COMPOUNDS}"
         )
-    first = _draw(data, path, compound, split, seed)
+    first = _draw(data, path, compound, seed)
     others = np.random.SeedSequence(seed).generate_state(DRAWS - 1).tolist()
-    draws = chain([first], (_draw(data, path, compound, split, other) for other in others))
+    draws = chain([first], (_draw(data, path, compound, other) for other in others))
     return next((test for test in draws if not _lacks_class(data, test)), first)
 
 
@@ -182,9 +151,9 @@ def _lacks_class(data: FitData, test: np.ndarray) -> bool:
     return bool(((counts >= MIN_OF_CLASS) & (held_out == 0)).any())
 
 
-def _draw(data: FitData, path: File, compound: np.ndarray, split: str, seed: int) -> np.ndarray:
+def _draw(data: FitData, path: File, compound: np.ndarray, seed: int) -> np.ndarray:
     count = int(compound.max()) + 1
-    grouped = split == "scaffold" or bool(data.grouped_by)
+    grouped = data.grouped_by != "compound"
     if grouped:  # groups of one size are held out at random, not in the order of the SMILES
         compound = np.random.default_rng(seed).permutation(count)[compound]
     first = np.full(count, len(compound))
@@ -194,19 +163,16 @@ def _draw(data: FitData, path: File, compound: np.ndarray, split: str, seed: int
     if test is None:
         drawn = np.arange(count) if groups is not None else _find_small(compound)
         division = splits.Division({"test": TEST_FRACTION}, seed)
-        noun = data.grouped_by or "scaffold"
-        test = division.divide({"train": drawn}, str(path), groups=groups, noun=noun)["test"]
+        test = division.divide({"train": drawn}, str(path), groups=groups, noun=data.grouped_by)["test"]
     return np.isin(compound, test)
 
 
 def _name_groups(data: FitData, first: np.ndarray) -> list[str]:
-    """Name the group or scaffold of each compound by its molecules, not by the order of the rows.
+    """Name the group or scaffold of each compound, of which `first` has a row, by its molecules.
 
-    Args:
-        data: The rows.
-        first: A row of each compound, int [k].
+    The names do not depend on the order of the rows.
     """
-    if not data.grouped_by:
+    if data.grouped_by == "scaffold":
         return [data.scaffold_or_parent(row) for row in first]
     names: dict[int, str] = {}
     for row in first:

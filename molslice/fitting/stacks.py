@@ -96,9 +96,9 @@ def fit_stacks(
     """
     learned, classes = rows.learned, rows.kind != "regression"
     targets = rows.describe(rows.units)
-    folds = assign_folds(rows, options.members, options.seed, by_scaffold=options.by_scaffold)
     quality = QUALITIES[options.quality]
-    folds = folds[: 1 if only_measures else quality.assignments]
+    assignments = 1 if only_measures else quality.assignments
+    folds = assign_folds(rows, options.members, options.seed, assignments)
     stage = " (measuring)" if only_measures else ""
     with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
         work = LearnerFits(rows, features, folds, deadline, options, fits.move)

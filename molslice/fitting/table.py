@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from molslice.data.molecules.conditions import conditioned_rows
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards
-from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
@@ -15,21 +15,19 @@ from molslice.data.target_values import check_outliers
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
-from molslice.fitting.columns import check_names, check_side_columns, checked_targets
-from molslice.fitting.concentrations import UnitReader, to_p_values
-from molslice.fitting.conditions import ConditionColumns
+from molslice.fitting.columns import Cells, check_roles, checked_targets
+from molslice.fitting.concentrations import convert_units, find_units, to_p_values
+from molslice.fitting.conditions import attach_conditions, describe_conditions, read_conditions
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
-from molslice.fitting.limits import LimitReader, describe_held_out
-from molslice.fitting.precision import PrecisionReader
+from molslice.fitting.limits import describe_held_out, find_relations, read_targets
+from molslice.fitting.precision import attach_precision, fill_errors, read_precision
 from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
 from molslice.fitting.target_checks import MIN_ROWS, check_kind, check_targets, count_rows, is_logarithmic
 from molslice.types import MolsliceError
 
 __all__ = ["read_fit_data"]
-
-CHUNK_ROWS = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -54,85 +52,73 @@ def read_fit_data(
     Raises:
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
-    names, kind, split = checked_targets(target_columns), options.kind, options.split
-    smiles: list[str] = []
-    cells: dict[str, list[str]] = {use: [] for use in options.side_columns}
-    places: list[str] = []
-    conditions = ConditionColumns(options, path)
+    names = checked_targets(target_columns)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
         column, findings = table.smiles_column, list(table.findings)
-        check_names(path, table, names, split)
-        conditions.check_names(names, column, split)
-        check_side_columns(table, names, options)
+        check_roles(path, table, names, options)
         check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
-        written = options.written
-        texts: dict[str, list[str]] = {name: [] for name in find_word_columns(table, names, options)}
-        if kind != "regression":
-            written, meanings = find_classes(table, [name for name in names if name not in texts], written)
+        written, worded = options.written, find_word_columns(table, names, options)
+        if options.kind != "regression":
+            written, meanings = find_classes(table, [name for name in names if name not in worded], written)
             findings += meanings
-        precision = PrecisionReader(table, names, options)
-        used = [*conditions.names, *options.side_columns.values(), *precision.columns]
+        partner, divided = options.partner_column, options.side_columns
+        others = (*options.conditions, partner, *divided.values(), options.weight, *(options.errors or ()))
+        used = [name for name in others if name is not None]
         side = SideColumns(table, names, used)
-        limits = LimitReader(table, names, side, options, texts)
-        units = UnitReader(table, names, side, options)
-        extra = dict.fromkeys([*used, *side.names, *limits.used, *units.used])
-        for chunk in table.chunks(CHUNK_ROWS, [column, *names, *extra]):
-            side.add(chunk)
-            smiles += chunk[column]
-            conditions.add(chunk)
-            for use, name in options.side_columns.items():
-                cells[use] += chunk[name]
-            for name, column_texts in texts.items():
-                column_texts.extend(chunk[name])
-            limits.add(chunk, written)
-            precision.add(chunk, written)
-            units.add(chunk)
-            places += [chunk.where(i) for i in range(len(chunk))]
-        if not smiles:
-            raise MolsliceError(f"{name_of(table.paths)} has no rows")
-    classes = read_classes(texts, options, path, places.__getitem__)
+        relations, unit_columns = find_relations(names, side, options), find_units(names, side, options)
+        beside = [name for name in (*relations, *unit_columns) if name is not None]
+        cells = Cells.read(table, [column, *names, *used, *beside], side)
+    classes = read_classes({name: cells[name] for name in worded}, options, path, cells.where)
     findings += classes.meanings
-    values = limits.targets(classes, path)
-    targets, target_kind = values.exact, values.kind
-    check_kind(target_kind, names[0], options, path)
+    values = read_targets(cells, names, relations, classes, written, options, path)
+    check_kind(values.kind, names[0], options, path)
+    precision = read_precision(cells, written, options)
+    conditions = read_conditions(cells, written, options, path)
+    learned_beside = unit_columns if values.kind != "regression" else beside
     notices = [
-        *side.notices([*limits.used, *units.used]),
+        *side.notices([name for name in learned_beside if name is not None]),
         # values in several units are checked when they are converted
-        *(
-            []
-            if units.used
-            else check_outliers(targets, names, str(path), places.__getitem__, options.outliers)
-        ),
+        *([] if any(unit_columns) else _check_outliers(values.exact, names, cells, options, path)),
         *values.doubts,
-        *conditions.read(places.__getitem__, written, options.outliers),
+        *conditions.notices,
     ]
-    findings.append(f"targets: {', '.join(names)}; {target_kind}" + ("" if kind else " (detected)"))
+    findings.append(f"targets: {', '.join(names)}; {values.kind}" + ("" if options.kind else " (detected)"))
     findings += values.findings
     for notice in notices:
         logger.warning("%s", notice)
-    chosen, replaced = _choose_molecules(conditions.rows(smiles), options, findings, workers)
+    smiles = cells[column]
+    rows = smiles if partner is None else conditioned_rows(smiles, cells.columns, (), partner)
+    chosen, replaced = _choose_molecules(rows, options, findings, workers)
     described = describe_molecules(chosen, workers=workers, progress=progress)
-    data = FitData(smiles, described, targets, np.zeros(0, bool), names, target_kind, column)
+    data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
     data.standardize = options.standardize
     data.classes, data.words = classes.several, classes.words
     data.bounds, data.losses = values.bounds, [*values.losses]
-    precision.attach(data)
+    attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)
-    _convert(data, units, precision, options, path, places)
-    conditions.attach(data)
-    dates = read_division(data, cells, options, path, places)
-    _drop_unreadable(data, path, places, strict=options.strict)
+    if any(unit_columns):
+        convert_units(data, unit_columns, cells, options, path)
+        converted = _check_outliers(data.targets, names, cells, options, path)
+        data.notices += converted
+        for notice in converted:
+            logger.warning("%s", notice)
+    fill_errors(data, options)
+    if options.transform == "p":
+        to_p_values(data, path)
+    attach_conditions(data, conditions, cells, options)
+    dates = read_division(data, cells, options, path)
+    _drop_unreadable(data, path, cells.places, strict=options.strict)
     join_groups(data, options, path)
     if dates is not None:
         data.test = hold_out_latest(data, path, options.by or "", dates.text)
-    is_divided = dates is not None or "split" in cells
+    is_divided = dates is not None or "split" in divided
     geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
     if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
-        if split != "all" and len(data.smiles) >= MIN_ROWS:  # `check_targets` refuses fewer rows
-            data.test = draw_test_rows(data, path, split, options.seed)
-    kept = conditions.describe(data)
+        if options.split != "all" and len(data.smiles) >= MIN_ROWS:  # `check_targets` refuses fewer rows
+            data.test = draw_test_rows(data, path, options.seed)
+    kept = describe_conditions(data, conditions.kinds, path)
     geometric = geometric[kept]
     geometric_noise = None if geometric_noise is None else geometric_noise[kept]
     describe_forms(data)
@@ -145,24 +131,10 @@ def read_fit_data(
     return data
 
 
-def _convert(
-    data: FitData,
-    units: UnitReader,
-    precision: PrecisionReader,
-    options: FitOptions,
-    path: File,
-    places: Sequence[str],
-) -> None:
-    """Convert targets to one unit or to p-values, and check the converted values."""
-    if units.used:
-        units.convert(data, options, path)
-        notices = check_outliers(data.targets, data.names, str(path), places.__getitem__, options.outliers)
-        data.notices += notices
-        for notice in notices:
-            logger.warning("%s", notice)
-    precision.fill_errors(data)
-    if options.transform == "p":
-        to_p_values(data, path)
+def _check_outliers(
+    targets: np.ndarray, names: Sequence[str], cells: Cells, options: FitOptions, path: File
+) -> list[str]:
+    return check_outliers(targets, names, str(path), cells.where, options.outliers)
 
 
 def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:

@@ -68,7 +68,7 @@ def folders(table, tmp_path_factory):
     root, folders = tmp_path_factory.mktemp("fit"), {}
     for number in (1, 2):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fit_folds, "ASSIGNMENTS", number)
+            patch.setattr(fit_folds, "MAX_ROWS", 2_000 * (number > 1))
             patch.setattr("molslice.learners.extra_trees.NUM_TREES", 90)  # so that their noise is small
             for seed in range(3):
                 folders[number, seed] = root / f"{number}_{seed}"
@@ -211,11 +211,11 @@ def test_a_second_assignment_needs_time(table, tmp_path, monkeypatch):
 
 def test_there_is_one_assignment_if_another_says_nothing_new(monkeypatch):
     data = data_of(CHAINS[:22], np.arange(22), "regression")
-    assert fit_folds.assign_folds(data, 2, 0, by_scaffold=False).shape == (2, 22)
-    assert fit_folds.assign_folds(data, 11, 0, by_scaffold=False).shape == (1, 22)  # too many pairs
+    assert fit_folds.assign_folds(data, 2, 0).shape == (2, 22)
+    assert fit_folds.assign_folds(data, 11, 0).shape == (1, 22)  # too many pairs
     monkeypatch.setattr(fit_folds, "MAX_PAIRED", 22)
-    assert fit_folds.assign_folds(data, 22, 0, by_scaffold=False).shape == (1, 22)  # each row is a fold
-    assert fit_folds.assign_folds(data, 11, 0, by_scaffold=False).shape == (2, 22)
+    assert fit_folds.assign_folds(data, 22, 0).shape == (1, 22)  # each row is a fold
+    assert fit_folds.assign_folds(data, 11, 0).shape == (2, 22)
 
 
 def test_a_large_table_has_one_assignment(monkeypatch):
@@ -223,7 +223,7 @@ def test_a_large_table_has_one_assignment(monkeypatch):
     data.test[:10] = True
     for largest, number in ((29, 1), (30, 2)):
         monkeypatch.setattr(fit_folds, "MAX_ROWS", largest)
-        folds = fit_folds.assign_folds(data, 2, 0, by_scaffold=False)
+        folds = fit_folds.assign_folds(data, 2, 0)
         assert folds.shape == (number, 40)
         assert (folds[:, :10] == -1).all()
 
@@ -238,5 +238,5 @@ def test_a_second_assignment_that_is_not_valid_is_left_out(monkeypatch):
 
     monkeypatch.setattr(fit_folds, "_divide", divide_badly)
     data = data_of(CHAINS[:20], np.arange(20), "regression")
-    assert fit_folds.assign_folds(data, 2, 0, by_scaffold=False).shape == (1, 20)
+    assert fit_folds.assign_folds(data, 2, 0).shape == (1, 20)
     assert calls == [20, 20]

@@ -134,7 +134,7 @@ def test_all_rows_of_a_compound_are_on_one_side_and_in_one_fold(table):
         parents = np.array(data.molecules.parents)
         assert data.test.any()
         assert not set(parents[data.test]) & set(parents[~data.test])
-        folds = assign_folds(data, 3, 0, by_scaffold=split == "scaffold")
+        folds = assign_folds(data, 3, 0)
         for assignment in folds:
             by_parent = {}
             for parent, fold in zip(parents, assignment, strict=True):

@@ -54,7 +54,7 @@ def held_out(data):
 
 
 def folds_of(data, members=5):
-    folds = assign_folds(data, members, 0, by_scaffold=False)
+    folds = assign_folds(data, members, 0)
     return folds, dict(zip(data.smiles, folds[0].tolist(), strict=True))
 
 
@@ -148,8 +148,8 @@ def test_periods_without_a_class_are_not_folds(tmp_path):
         ({"by": None}, "the split time needs the column of the dates: --by COLUMN"),
         ({"split": "random"}, "--by .* is for the split time, but the split is 'random'"),
         ({"by": "dates"}, "has no column 'dates'; did you mean 'date'"),
-        ({"by": "y"}, "the column 'y' cannot be both a target and the dates"),
-        ({"by": "smiles"}, "the column 'smiles' cannot be both the SMILES and the dates"),
+        ({"by": "y"}, "the column 'y' cannot be both the dates and a target"),
+        ({"by": "smiles"}, "the column 'smiles' cannot be both the dates and the SMILES"),
     ],
 )
 def test_columns_of_dates_that_are_refused(options, words, tmp_path):
@@ -269,8 +269,8 @@ def test_groups_that_are_refused(labs, words, tmp_path):
     ("groups", "words"),
     [
         ("labs", "has no column 'labs'; did you mean 'lab'"),
-        ("y", "the column 'y' cannot be both a target and the groups"),
-        ("smiles", "the column 'smiles' cannot be both the SMILES and the groups"),
+        ("y", "the column 'y' cannot be both the groups and a target"),
+        ("smiles", "the column 'smiles' cannot be both the groups and the SMILES"),
         (3, "groups must be text, got 3"),
     ],
 )

@@ -628,7 +628,7 @@ def forms(tmp_path):
 def test_all_forms_of_a_compound_are_held_out_or_in_one_fold(forms):
     for seed in range(5):
         data = read(forms, seed=seed)
-        folds = divide_into_folds(data, 5, seed, by_scaffold=False)
+        folds = divide_into_folds(data, 5, seed)
         places = {}
         for parent, fold in zip(data.molecules.parents, folds, strict=True):
             places.setdefault(parent, set()).add(int(fold))
@@ -675,7 +675,7 @@ def test_all_forms_of_a_compound_have_one_scaffold(tmp_path):
     )
     for seed in range(5):
         data = read(table, split="scaffold", seed=seed)
-        folds = divide_into_folds(data, 3, seed, by_scaffold=True)
+        folds = divide_into_folds(data, 3, seed)
         places = {}
         for text, fold in zip(data.smiles, folds, strict=True):
             ring = text.split(".")[0].split("(C1)")[0].replace("[NH+]", "N")

@@ -54,7 +54,7 @@ def single(table, tmp_path_factory):
     """A model of the same rows, divided into folds once, as earlier versions did."""
     folder = tmp_path_factory.mktemp("fit") / "single"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.fitting.folds.ASSIGNMENTS", 1)
+        patch.setattr("molslice.fitting.folds.MAX_ROWS", 0)
         fit(table, ["size", "half"], folder, members=3, encoder=None, quiet=True)
     return folder
 

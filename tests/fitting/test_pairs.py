@@ -128,7 +128,7 @@ def test_all_rows_of_a_first_molecule_are_together(table, swapped_table):
         parents = np.array(data.molecules.parents)
         assert data.test.any()
         assert not set(parents[data.test]) & set(parents[~data.test])
-        for folds in assign_folds(data, 3, 0, by_scaffold=False):
+        for folds in assign_folds(data, 3, 0):
             by_parent = {}
             for parent, fold in zip(parents, folds, strict=True):
                 by_parent.setdefault(parent, set()).add(int(fold))

@@ -106,7 +106,7 @@ def test_what_is_no_weight_is_refused(smiles, tmp_path, cell, message):
 def test_columns_that_cannot_be_used(table, smiles, tmp_path):
     for name, message in (
         ("nothing", "nothing"),
-        ("y", "'y' cannot be both a weight"),
+        ("y", "'y' cannot be both an? (weight|error) and a target"),
         ("smiles", "cannot be both"),
     ):
         with pytest.raises(MolsliceError, match=message):

@@ -263,7 +263,7 @@ def test_networks_learn_the_logarithm_too(table, tmp_path):
 
 
 def test_a_folder_without_its_calibration_has_intervals_from_its_rows(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.folds.ASSIGNMENTS", 1)
+    monkeypatch.setattr("molslice.fitting.folds.MAX_ROWS", 0)
     fitted(table, "ic50", tmp_path / "older")
     for name in (CALIBRATION, ARRAYS):
         (tmp_path / "older" / name).unlink()

@@ -1,11 +1,11 @@
 """Values of a table that are limits, such as `>10` in a cell, or `10` beside `>` in a column of relations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from molslice.files.tables import DEFAULT_FORMAT, Chunk, NumberFormat, is_missing, numbers
+from molslice.files.tables import DEFAULT_FORMAT, NumberFormat, is_missing, numbers
 from molslice.types import MolsliceError
 
 RELATIONS = {
@@ -64,27 +64,31 @@ def split_limits(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 
 def read_limits(
-    chunk: Chunk, name: str, column: str | None, how: NumberFormat = DEFAULT_FORMAT
+    texts: Sequence[str],
+    name: str,
+    where: Callable[[int], str],
+    relations: tuple[str, Sequence[str]] | None = None,
+    how: NumberFormat = DEFAULT_FORMAT,
 ) -> ReadValues:
-    """Read a target whose cells may have relations, with the column of relations if there is one.
+    """Read a target whose cells may have relations, with a column of relations and its cells if there is one.
 
     Raises:
         MolsliceError: A cell is not a number, or a relation is unknown or contradicts the cell.
     """
-    cells, of_cells = split_limits(chunk[name])
-    values, of_column = numbers(cells, name, chunk.where, how), np.zeros(len(chunk), np.int8)
-    relations = [] if column is None else chunk[column]
-    for row in np.flatnonzero(~np.isnan(values)) if relations else ():
-        relation = plain_cell(relations[row])
+    cells, of_cells = split_limits(texts)
+    values, of_column = numbers(cells, name, where, how), np.zeros(len(texts), np.int8)
+    column, words = relations or ("", ())
+    for row in np.flatnonzero(~np.isnan(values)).tolist() if words else ():
+        relation = plain_cell(words[row])
         side = RELATIONS.get(relation or "=")
         if side is None:
             raise MolsliceError(
-                f"{chunk.where(int(row))}, column {column!r}: {relation!r} is not a relation; choices: =, <, "
+                f"{where(row)}, column {column!r}: {relation!r} is not a relation; choices: =, <, "
                 ">, <=, >=, ~"
             )
         if side * of_cells[row] < 0:
             raise MolsliceError(
-                f"{chunk.where(int(row))}: {chunk[name][row]!r} in column {name!r} contradicts {relation!r} "
+                f"{where(row)}: {texts[row]!r} in column {name!r} contradicts {relation!r} "
                 f"in column {column!r}"
             )
         of_column[row] = side

@@ -108,7 +108,7 @@ class MeasuredValues:
         # a prediction that is not finite counts as infinitely wrong
         failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
         if self._targets.kind == "regression":
-            read = [read_limits(chunk, name, self._relations.get(name)) for name in self.columns]
+            read = [self._read_limits(chunk, name) for name in self.columns]
             for name, target in zip(self.columns, read, strict=True):
                 if name in self._unit_columns:
                     self._check_units(chunk, name, target.values)
@@ -123,6 +123,11 @@ class MeasuredValues:
             measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
             smiles = [texts[row] for row in np.flatnonzero(measured)]
             self.trained += int(self._domain.contains(smiles, *self._treatment).sum())
+
+    def _read_limits(self, chunk: Chunk, name: str) -> ReadValues:
+        column = self._relations.get(name)
+        relations = None if column is None else (column, chunk[column])
+        return read_limits(chunk[name], name, chunk.where, relations)
 
     def _read_classes(self, chunk: Chunk, name: str) -> np.ndarray:
         """Read the indices of the classes of a target."""
