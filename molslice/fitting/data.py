@@ -1,7 +1,7 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,10 @@ Limits = Literal["learn", "drop", "exact"]
 Transform = Literal["p"]
 Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
+ELSEWHERE = (
+    *("smiles_column", "partner_column", "written", "kind", "units"),
+    *("fragment", "wildcards", "standardize", "strict"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,11 @@ class FitOptions:
 
     Attributes:
         partner_column: The column of the second molecule of a pair; None for single molecules.
-        symmetric: Whether the order of a pair has no meaning.
         written: How the numbers of the targets are written.
         relations: The column of relations of each target, None for one without; None finds it.
         units: The unit of each target, "" for one without; empty for no units.
         unit_columns: The column of units of each target, None for one without; None finds it.
-        transform: `p` to learn the negative common logarithm of concentrations in mol/L; None for values.
-        weight: The column of weights; None without one.
-        errors: The column of standard errors of each target, None for one without.
-        positive: Words of class 1 of targets with two classes.
-        order: Names of the classes of the only target in their order; empty for classes without an order.
-        class_weight: `balanced` for classes that have equal weight; None for rows of equal weight.
+        errors: The column of standard errors of each target, None for one without; None for no errors.
     """
 
     smiles_column: str | None = None
@@ -83,33 +81,15 @@ class FitOptions:
         return {use: name for use, name in columns.items() if name is not None}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the options that `fit.json` lists."""
+        """Return the options that `fit.json` lists; others are beside them, or in its descriptions."""
+        options = {**asdict(self), "decimal": self.written.decimal, "missing_values": self.written.missing}
+        hidden = {*ELSEWHERE, *(name for name in ("by", "groups") if options[name] is None)}
+        if self.partner_column is None:
+            hidden.add("symmetric")
         return {
-            "delimiter": self.delimiter,
-            "decimal": self.written.decimal,
-            "missing_values": list(self.written.missing),
-            "outliers": self.outliers,
-            "positive": list(self.positive),
-            "order": list(self.order),
-            "class_weight": self.class_weight,
-            "scale": self.scale,
-            "split": self.split,
-            **({} if self.by is None else {"by": self.by}),
-            **({} if self.groups is None else {"groups": self.groups}),
-            "conditions": list(self.conditions),
-            **({"symmetric": self.symmetric} if self.partner_column else {}),
-            "duplicates": self.duplicates,
-            "limits": self.limits,
-            "relations": self.relations,
-            "unit_columns": self.unit_columns,
-            "transform": self.transform,
-            "weight": self.weight,
-            "errors": self.errors,
-            "members": self.members,
-            "minutes": self.minutes,
-            "seed": self.seed,
-            "refit": self.refit,
-            "quality": self.quality,
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in options.items()
+            if name not in hidden
         }
 
 
@@ -136,7 +116,6 @@ class FitData:
         losses: Findings that say why there are fewer rows or values than in the table.
         refusals: The rows whose SMILES cannot be read, by reason.
         replaced: Number of mixtures that were replaced by their largest molecule.
-        standardize: What standard form the molecules have; `smiles` do not have it.
         logarithmic: Whether the common logarithm of a target is learned, for each target.
         bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
             these are known, infinite where there is no bound; None if the table has no limits.
@@ -164,7 +143,6 @@ class FitData:
     losses: list[str] = field(default_factory=list)
     refusals: Refusals = field(default_factory=Refusals)
     replaced: int = 0
-    standardize: str = "no"
     logarithmic: tuple[bool, ...] = ()
     groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     grouped_by: str = "compound"
@@ -211,6 +189,11 @@ class FitData:
         if self.classes is not None:
             return self.classes.names
         return self.words.get(self.names[index], ("0", "1"))
+
+    def absent_class(self, values: np.ndarray) -> str | None:
+        """Return the first of several classes that no value has; None if all occur, or there are only two."""
+        names = () if self.classes is None else self.classes.names
+        return next((name for index, name in enumerate(names) if index not in values), None)
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -284,12 +267,11 @@ class FitData:
         self.findings.append(finding)
         self.losses.append(finding)
 
-    def describe(self, units: tuple[str, ...]) -> TargetInfo:
+    def describe(self) -> TargetInfo:
         """Describe the targets of the model by the training rows; see `TargetInfo.of_training`."""
-        if self.classes is not None:
-            classes = self.classes.names
-            return TargetInfo.of_training(self.names, units, self.kind, self.targets[~self.test], classes)
-        return TargetInfo.of_training(self.names, units, self.kind, self.learned[~self.test])
+        classes = () if self.classes is None else self.classes.names
+        values = self.targets if classes else self.learned
+        return TargetInfo.of_training(self.names, self.units, self.kind, values[~self.test], classes)
 
     @property
     def learned(self) -> np.ndarray:

@@ -36,17 +36,26 @@ class Measured:
 
     @classmethod
     def of(
-        cls, kind: Kind, predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray, metric: str = ""
+        cls,
+        kind: Kind,
+        predicted: np.ndarray,
+        truth: np.ndarray,
+        groups: np.ndarray,
+        metric: str = "",
+        classes: SeveralClasses | None = None,
     ) -> "Measured":
-        """Measure predictions of numbers or of two classes.
+        """Measure predictions.
 
         Args:
             kind: Kind of the target.
-            predicted: Predictions in the unit of the target, or probabilities of class 1, float64 [n].
-            truth: The measured values, float64 [n], NaN where missing.
+            predicted: Predictions in the unit of the target, or probabilities of class 1, float64 [n]; of
+                each of several classes, float64 [n, K].
+            truth: The measured values, or indices of classes, float64 [n], NaN where missing.
             groups: Number of the compound or scaffold of each row, int [n]. Rows of a group are drawn
                 together.
-            metric: `mae`, `fold_error`, `roc_auc` or `pr_auc`; by default the announced one of the kind.
+            metric: `mae`, `fold_error`, `roc_auc`, `pr_auc`, or one of `classes`; by default the announced
+                one of the kind.
+            classes: The classes if there are more than two.
 
         Source: the variance of a mean of clusters; DeLong, DeLong and Clarke-Pearson 1988, "Comparing the
         areas under two or more correlated receiver operating characteristic curves", with clusters as in
@@ -56,58 +65,36 @@ class Measured:
         """
         known = np.isfinite(truth)
         predicted, truth, groups = predicted[known], truth[known], groups[known]
-        measure, influence = METRICS[metric or METRIC_NAMES[kind]]
-        value = measure(predicted, truth)
+        if classes is None:
+            measure, influence = METRICS[metric or METRIC_NAMES[kind]]
+            value = measure(predicted, truth)
+        else:
+            value = classes.measure(metric, predicted, truth.astype(np.int64))
         if not np.isfinite(value):
             return cls(value, float("nan"), 0.0)
-        influences = influence(predicted, truth, value)
+        if classes is None:
+            influences = influence(predicted, truth, value)
+        else:
+            influences = _class_influences(classes, metric, predicted, truth.astype(np.int64), value)
         return cls(value, _standard_error(influences, groups), _effective_rows(kind, truth))
 
-    @classmethod
-    def of_classes(
-        cls,
-        classes: SeveralClasses,
-        metric: str,
-        probabilities: np.ndarray,
-        truth: np.ndarray,
-        groups: np.ndarray,
-    ) -> "Measured":
-        """Measure predictions of several classes.
 
-        Args:
-            classes: The classes.
-            metric: One of their metrics.
-            probabilities: Probability of each class, float64 [n, K].
-            truth: Index of the class, float64 [n], NaN where missing.
-            groups: As in `of`.
-        """
-        known = np.isfinite(truth)
-        probabilities, groups, labels = probabilities[known], groups[known], truth[known].astype(np.int64)
-        value = classes.measure(metric, probabilities, labels)
-        if not np.isfinite(value):
-            return cls(value, float("nan"), 0.0)
-        if metric == "macro_roc_auc":
-            areas = [
-                _area_influences(
-                    probabilities[:, index],
-                    labels == index,
-                    roc_auc(probabilities[:, index], labels == index),
-                )
-                for index in range(len(classes.names))
-            ]
-            influences = np.mean(areas, axis=0)
-        elif metric == "log_loss":
-            influences = (classes.losses(probabilities, labels) - value) / len(labels)
-        else:
-            chosen = classes.choose(probabilities)
-            scores = np.abs(chosen - labels) if metric == "class_error" else chosen == labels
-            counts = np.bincount(labels, minlength=len(classes.names))
-            if metric == "balanced_accuracy":
-                shares = np.bincount(labels, scores, len(counts)) / counts
-                influences = (scores - shares[labels]) / counts[labels] / len(counts)
-            else:
-                influences = (scores - value) / len(labels)
-        return cls(value, _standard_error(influences, groups), float(len(labels)))
+def _class_influences(
+    classes: SeveralClasses, metric: str, probabilities: np.ndarray, labels: np.ndarray, value: float
+) -> np.ndarray:
+    """Return the influence of each row on a metric of several classes, float64 [n]."""
+    if metric == "macro_roc_auc":
+        pairs = [(column, labels == index) for index, column in enumerate(probabilities.T)]
+        return np.mean([_area_influences(*pair, roc_auc(*pair)) for pair in pairs], axis=0)
+    if metric == "log_loss":
+        return (classes.losses(probabilities, labels) - value) / len(labels)
+    chosen = classes.choose(probabilities)
+    scores = np.abs(chosen - labels) if metric == "class_error" else chosen == labels
+    if metric != "balanced_accuracy":
+        return (scores - value) / len(labels)
+    counts = np.bincount(labels, minlength=len(classes.names))
+    shares = np.bincount(labels, scores, len(counts)) / counts
+    return (scores - shares[labels]) / counts[labels] / len(counts)
 
 
 def _standard_error(influences: np.ndarray, groups: np.ndarray) -> float:
@@ -120,8 +107,8 @@ def _standard_error(influences: np.ndarray, groups: np.ndarray) -> float:
 
 
 def _effective_rows(kind: Kind, truth: np.ndarray) -> float:
-    """Return the number of rows, or for classes 1 / (1 / positives + 1 / negatives)."""
-    if kind == "regression":
+    """Return the number of rows, or for two classes 1 / (1 / positives + 1 / negatives)."""
+    if kind != "classification":
         return float(len(truth))
     positives = int((truth > 0.5).sum())
     return 1.0 / (1.0 / positives + 1.0 / (len(truth) - positives))
@@ -198,10 +185,7 @@ def measure_errors(cross_validated: Measured, folds: int, held_out: dict[str, Me
     spread of the out-of-fold errors, of many more rows, is therefore the least that is assumed. Its ratio to
     the spread of the held-out errors of the fitted model is applied to the baselines too.
 
-    Args:
-        cross_validated: The errors of the out-of-fold predictions.
-        folds: Number of folds.
-        held_out: The errors on held-out rows: of the fitted model, then of baselines.
+    `held_out` has the errors on held-out rows: of the fitted model, then of baselines.
 
     Returns:
         `cross_validated` and `test`, the errors, and `standard_errors` with the same keys; None where one is

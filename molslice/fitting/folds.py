@@ -166,8 +166,7 @@ def _find_problem(data: FitData, folds: np.ndarray, count: int) -> tuple[str, st
             if data.kind == "classification" and np.ptp(seen) == 0:
                 problem = f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
                 return problem, "more members"
-            if data.classes is not None and len(set(seen)) < len(data.classes.names):
-                absent = data.classes.names[min({*range(len(data.classes.names))} - {*seen.astype(int)})]
+            if (absent := data.absent_class(seen)) is not None:
                 problem = f"a member of the model would be trained without the class {absent!r} of {name!r}"
                 return problem, "more members"
     return None

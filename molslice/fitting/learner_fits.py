@@ -194,11 +194,8 @@ class LearnerFits:
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
         fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.names))]
-        if self.data.classes is not None:
-            self._fit_baselines_of_classes(fitted)
-            return fitted
-        for index, target_fit in enumerate(fitted):
-            self._fit_baselines(index, target_fit)
+        for index in range(len(self.data.names)):
+            self._fit_baselines(index, fitted if self.data.classes else fitted[index : index + 1])
         return fitted
 
     def _fit_learners(self, index: int) -> TargetFit:
@@ -237,25 +234,21 @@ class LearnerFits:
             self._step()
         return fitted
 
-    def _fit_baselines(self, index: int, fitted: TargetFit) -> None:
-        classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
+    def _fit_baselines(self, index: int, fitted: Sequence[TargetFit]) -> None:
+        """Fit the baselines to a target, whose parts are fitted if it has several classes."""
+        test, several = np.flatnonzero(self.data.test), self.data.classes
+        values = self.learned[:, index] if several is None else self.data.targets[:, index]
+        rows = fitted[0].rows[np.isfinite(values[fitted[0].rows])]  # they learn exact values only
         for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.names[index]}"):
-                values = self.learned[:, index]
-                rows = fitted.rows[np.isfinite(values[fitted.rows])]  # they learn exact values only
+            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
+                classes = self.data.kind != "regression"
                 predicted = train(self.features, rows, test, values, classes, self.options.seed)
-                fitted.held_out[name] = 10.0**predicted if self.data.logarithmic[index] else predicted
-            self._step()
-
-    def _fit_baselines_of_classes(self, fitted: Sequence[TargetFit]) -> None:
-        """Fit one baseline to several classes, and add its prediction of each part."""
-        several, test, rows = self.data.classes, np.flatnonzero(self.data.test), fitted[0].rows
-        assert several is not None
-        for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[0]}"):
-                predicted = train(self.features, rows, test, self.data.targets[:, 0], True, self.options.seed)
-                for fit, probabilities in zip(fitted, several.parts_of(predicted).T, strict=True):
-                    fit.held_out[name] = probabilities
+                if several is not None:
+                    columns = several.parts_of(predicted).T
+                else:
+                    columns = [10.0**predicted if self.data.logarithmic[index] else predicted]
+                for fit, column in zip(fitted, columns, strict=True):
+                    fit.held_out[name] = column
             self._step()
 
     def _has_time(self, what: str) -> bool:

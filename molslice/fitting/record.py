@@ -14,7 +14,7 @@ from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.errors import Measured, measure_errors
-from molslice.fitting.learner_fits import FIT_LABEL, TargetFit, join_parts
+from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
 from molslice.fitting.stacks import Stacks
 from molslice.folders.fitted import (
     CARD,
@@ -63,20 +63,20 @@ def summarize(
         options: Options of the fit.
     """
     groups = data.number_groups()
-    findings, num_folds, results, refusals = [*data.findings], options.members, [], data.refusals.report()
+    findings, results, refusals = [*data.findings], [], data.refusals.report()
     if model.epochs and data.conditions:
         listed = ", ".join(condition.name for condition in data.conditions)
         findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
     for kind in refusals:
         for example in kind["examples"]:
             example["where"] = _without_folders(example["where"], path, files)
-    outcomes, measured_outcomes = _outcomes(data, model.fitted), _outcomes(data, measured.fitted)
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
-        fit, predicted = outcomes[index], measured_outcomes[index].held_out
+        fit, predicted = model.outcomes[index], measured.outcomes[index].held_out
         known, limited = data.known[data.test, index], data.limited[:, index]
         metrics = _metrics(data, index)
         errors = {
-            metric: _errors(data, metric, index, fit, predicted, groups, num_folds) for metric in metrics
+            metric: _errors(data, metric, index, fit, predicted, groups, options.members)
+            for metric in metrics
         }
         if data.logarithmic[index]:
             findings += _describe_factors(data, fit, predicted, index)
@@ -94,7 +94,6 @@ def summarize(
                 **({"metrics": errors} if errors else {}),
             }
         )
-    words = {"class_words": {name: list(pair) for name, pair in data.words.items()}} if data.words else {}
     return {
         # what `read_fitted` needs
         "format": FORMAT,
@@ -104,12 +103,13 @@ def summarize(
         "scales": [None if fit.scale is None else fit.scale.to_mapping() for fit in model.fitted],
         "encoder": None if encoder is None else Path(encoder).name,
         "encoder_sha256": None if encoder is None else file_checksum(model_file(find_model(encoder))),
-        "networks": num_folds if model.epochs else 0,
+        "networks": options.members if model.epochs else 0,
         "assignments": len(model.folds),
-        **({} if data.standardize == "no" else {"standardize": data.standardize}),
+        **({} if options.standardize == "no" else {"standardize": options.standardize}),
         **({"conditions": [one.to_mapping() for one in data.conditions]} if data.conditions else {}),
         **({} if data.partner is None else {"partner": data.partner}),
-        **(words if data.classes is None or words else {"ordered": data.classes.ordered}),
+        **({} if data.classes is None else {"ordered": data.classes.ordered}),
+        **({"class_words": {name: list(pair) for name, pair in data.words.items()}} if data.words else {}),
         "source": path.name,
         "source_sha256": checksum,
         "smiles_column": data.smiles_column,
@@ -131,11 +131,6 @@ def summarize(
         "options": options.to_mapping(),
         "version": __version__,
     }
-
-
-def _outcomes(data: FitData, fitted: Sequence[TargetFit]) -> Sequence[TargetFit]:
-    """Return what is fitted to each target: the parts of several classes are combined."""
-    return fitted if data.classes is None else [join_parts(fitted, data.classes)]
 
 
 def _metrics(data: FitData, index: int) -> tuple[str, ...]:
@@ -169,11 +164,8 @@ def _errors(
     """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
 
     def measured(predicted: np.ndarray, rows: np.ndarray) -> Measured:
-        if data.classes is not None:
-            truth = data.targets[rows, index]
-            return Measured.of_classes(data.classes, metric, predicted, truth, groups[rows])
         truth = data.nearest(predicted, rows, index)
-        return Measured.of(data.kind, predicted, truth, groups[rows], metric)
+        return Measured.of(data.kind, predicted, truth, groups[rows], metric, data.classes)
 
     errors = {label: measured(values, data.test) for label, values in held_out.items()}
     return measure_errors(measured(fit.unseen, fit.rows), num_folds, errors)
@@ -214,38 +206,41 @@ def write_fit(
         places: Place of each row in the table, whose order the files have, int [n].
     """
     save_learners(folder, [fit.learners for fit in model.fitted])
-    outcomes = _outcomes(data, model.fitted)
     learned = model.folds[0] >= 0
     order = np.argsort(places)
-    columns = len(data.names) if data.classes is None else len(data.classes.names)
-    unseen = np.full((len(data.smiles), columns), np.nan)
-    for index, fit in enumerate(outcomes):
-        unseen[fit.rows, index if data.classes is None else slice(None)] = fit.unseen
-    held_out = np.full(unseen.shape, np.nan)
-    for index, fit in enumerate(_outcomes(data, measured.fitted)):
-        if FIT_LABEL in fit.held_out:
-            held_out[data.test, index if data.classes is None else slice(None)] = fit.held_out[FIT_LABEL]
+    unseen = _by_row(data, [(fit.rows, fit.unseen) for fit in model.outcomes])
+    tested = [fit.held_out for fit in measured.outcomes if FIT_LABEL in fit.held_out]
+    held_out = _by_row(data, [(data.test, predicted[FIT_LABEL]) for predicted in tested])
     predictions = np.where(learned[:, None], unseen, held_out)
     splits = np.where(learned, "train", "test")
     table = _rows_table(data, splits, model.folds[0], predictions, order)
     (folder / ROWS).write_text(table, encoding="utf-8")
     if model is not measured:
-        table = _rows_table(
-            data, np.full(len(order), "test"), measured.folds[0], held_out, order[data.test[order]]
-        )
+        splits, tested_rows = np.full(len(order), "test"), order[data.test[order]]
+        table = _rows_table(data, splits, measured.folds[0], held_out, tested_rows)
         (folder / HELD_OUT).write_text(table, encoding="utf-8")
-    _calibrate(data, outcomes, model.folds, places).write(folder)
+    _calibrate(data, model.outcomes, model.folds, places).write(folder)
     known = order[learned[order]]
     if data.partner is None:  # pairs have no domain
-        smiles = [data.smiles[row] for row in known]
         # a mean over conditions, or the index of a class, would say little
         values = None if data.conditions or data.classes is not None else data.targets[known]
-        domain = TrainingDomain.of_smiles(
-            smiles, record["fragment"], standardize=data.standardize, values=values
+        TrainingDomain.of_smiles([data.molecules.canonical[row] for row in known], values=values).write(
+            folder
         )
-        domain.write(folder)
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
+
+
+def _by_row(data: FitData, predicted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return the predictions of all rows, float64 [n, T or K], NaN where there is none.
+
+    `predicted` has the rows of each target and their predictions, with a column for each of several classes.
+    """
+    count = len(data.names) if data.classes is None else len(data.classes.names)
+    result = np.full((len(data.smiles), count), np.nan)
+    for index, (rows, values) in enumerate(predicted):
+        result[rows, slice(None) if data.classes else index] = values
+    return result
 
 
 def _calibrate(

@@ -12,7 +12,7 @@ import numpy as np
 from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerFits, TargetFit, completed_targets
+from molslice.fitting.learner_fits import LearnerFits, TargetFit, completed_targets, join_parts
 from molslice.fitting.networks import affordable_epochs, fine_tune
 from molslice.fitting.quality import QUALITIES
 from molslice.folders.fitted import FINE_TUNED
@@ -49,7 +49,9 @@ class Stacks:
 
     Attributes:
         targets: The description of the T targets.
-        fitted: The learners of each target, with their weights and predictions.
+        fitted: The learners of each target, or of each part of several classes, with their weights and
+            predictions.
+        outcomes: The weights and predictions of each target: `fitted`, or its parts combined.
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         epochs: Number of epochs for which the encoder was fine-tuned; 0 if it was not.
         left_out: What was not computed for lack of time.
@@ -59,6 +61,7 @@ class Stacks:
 
     targets: TargetInfo
     fitted: Sequence[TargetFit]
+    outcomes: Sequence[TargetFit]
     folds: np.ndarray
     epochs: int
     left_out: list[str]
@@ -81,7 +84,7 @@ def fit_stacks(
 
     Args:
         rows: The rows.
-        features: Features of the rows.
+        features: Their features.
         options: Options of the fit.
         encoder: The encoder that is fine-tuned; None without one.
         folder: The folder of the model, in which the networks are written.
@@ -95,7 +98,7 @@ def fit_stacks(
         MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
     """
     learned, classes = rows.learned, rows.kind != "regression"
-    targets = rows.describe(rows.units)
+    targets = rows.describe()
     quality = QUALITIES[options.quality]
     assignments = 1 if only_measures else quality.assignments
     folds = assign_folds(rows, options.members, options.seed, assignments)
@@ -111,7 +114,12 @@ def fit_stacks(
         if not epochs:
             left_out.append("fine-tuned networks")
     if encoder is not None and epochs:
-        probe = _Probe(fitted, classes)
+        weights = list[float]()
+
+        def pays(fold: np.ndarray, unseen: np.ndarray) -> bool:
+            weights.append(_network_weight(fitted, fold, unseen, classes))
+            return weights[-1] >= MIN_WEIGHT
+
         kept = tempfile.TemporaryDirectory(dir=folder) if only_measures else nullcontext(folder)
         with Progress(f"networks{stage}", unit="folds", shown=shown) as tuned, kept as place:
             networks = fine_tune(
@@ -124,11 +132,11 @@ def fit_stacks(
                 epochs=epochs,
                 seed=options.seed,
                 device=encoder.device,
-                pays=probe.pays,
+                pays=pays,
                 progress=tuned.move,
             )
         if networks is None:
-            epochs, weight = 0, probe.weight
+            epochs, weight = 0, weights[-1]
         else:
             for index, target_fit in enumerate(fitted):
                 held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
@@ -139,31 +147,28 @@ def fit_stacks(
             classes=classes,
             logarithmic=rows.classes is None and rows.logarithmic[index],
         )
-    return Stacks(targets, fitted, folds, epochs, left_out, weight)
+    outcomes = fitted if rows.classes is None else [join_parts(fitted, rows.classes)]
+    return Stacks(targets, fitted, outcomes, folds, epochs, left_out, weight)
 
 
-class _Probe:
-    """Decides, by the rows of the first fold, whether fine-tuned networks pay.
+def _network_weight(
+    fitted: Sequence[TargetFit], rows: np.ndarray, unseen: np.ndarray, classes: bool
+) -> float:
+    """Return the largest weight of a network in a stack on the rows of one fold; infinite if rows are few.
 
     Args:
         fitted: The fitted learners of each target.
+        rows: The rows, int [k].
+        unseen: Their predictions by the network, float64 [k, T].
         classes: Whether the targets are classes.
-
-    Attributes:
-        weight: Largest weight of the network among the targets.
     """
-
-    def __init__(self, fitted: Sequence[TargetFit], classes: bool) -> None:
-        self.fitted, self.classes, self.weight = fitted, classes, 0.0
-
-    def pays(self, rows: np.ndarray, unseen: np.ndarray) -> bool:
-        """Return whether a stack on these rows gives the network a weight; see `fine_tune`."""
-        for index, target_fit in enumerate(self.fitted):
-            places = np.flatnonzero(np.isin(target_fit.rows, rows))
-            labels = target_fit.labels[places]
-            if len(labels) < MIN_PROBED_ROWS or (self.classes and np.ptp(labels.values) == 0):
-                return True
-            parts = {name: part[places] for name, part in target_fit.parts.items()}
-            parts[FINE_TUNED] = unseen[np.searchsorted(rows, target_fit.rows[places]), index]
-            self.weight = max(self.weight, Stack.fit(parts, labels, classes=self.classes).weights[-1])
-        return self.weight >= MIN_WEIGHT
+    largest = 0.0
+    for index, target_fit in enumerate(fitted):
+        places = np.flatnonzero(np.isin(target_fit.rows, rows))
+        labels = target_fit.labels[places]
+        if len(labels) < MIN_PROBED_ROWS or (classes and np.ptp(labels.values) == 0):
+            return float("inf")
+        parts = {name: part[places] for name, part in target_fit.parts.items()}
+        parts[FINE_TUNED] = unseen[np.searchsorted(rows, target_fit.rows[places]), index]
+        largest = max(largest, Stack.fit(parts, labels, classes=classes).weights[-1])
+    return largest

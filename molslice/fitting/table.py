@@ -92,7 +92,6 @@ def read_fit_data(
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.kind, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
-    data.standardize = options.standardize
     data.classes, data.words = classes.several, classes.words
     data.bounds, data.losses = values.bounds, [*values.losses]
     attach_precision(data, precision, options)

@@ -100,8 +100,7 @@ def check_targets(data: FitData, path: File) -> None:
             data.findings.append(
                 f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
             )
-        if data.classes is not None and len(held) and len(set(held)) < len(data.classes.names):
-            absent = data.classes.names[min({*range(len(data.classes.names))} - {*held.astype(int)})]
+        if len(held) and (absent := data.absent_class(held)) is not None:
             data.findings.append(
                 f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
                 "are not defined for them"

@@ -137,7 +137,7 @@ def test_the_standard_errors_of_several_classes_are_the_deviations_over_samples(
     draw, classes = np.random.default_rng(0), SeveralClasses(("a", "b", "c"), ordered=ordered)
     samples = [draw_probabilities(draw, 200) for _ in range(300)]
     for metric in classes.metrics:
-        measured = [Measured.of_classes(classes, metric, *sample, np.arange(200)) for sample in samples]
+        measured = [Measured.of("multiclass", *sample, np.arange(200), metric, classes) for sample in samples]
         deviation = np.std([one.value for one in measured])
         assert np.mean([one.standard_error for one in measured]) == pytest.approx(deviation, rel=0.12), metric
 
@@ -145,9 +145,9 @@ def test_the_standard_errors_of_several_classes_are_the_deviations_over_samples(
 def test_a_missing_class_leaves_a_mean_over_the_classes_undefined():
     probabilities, truth = np.full((4, 3), 1 / 3), np.array([0.0, 1.0, 0.0, np.nan])
     classes = SeveralClasses(("a", "b", "c"))
-    missing = Measured.of_classes(classes, "macro_roc_auc", probabilities, truth, np.arange(4))
+    missing = Measured.of("multiclass", probabilities, truth, np.arange(4), "macro_roc_auc", classes)
     assert np.isnan([missing.value, missing.standard_error]).all()
-    assert Measured.of_classes(classes, "accuracy", probabilities, truth, np.arange(4)).rows == 3
+    assert Measured.of("multiclass", probabilities, truth, np.arange(4), "accuracy", classes).rows == 3
 
 
 def draw_orders(draw, count):
