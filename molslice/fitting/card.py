@@ -18,9 +18,6 @@ def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: its errors, also on the held-out rows if any.
 
     An error has its standard error, except in older folders.
-
-    Args:
-        record: The content of `fit.json`.
     """
     label = record["metric_label"]
     header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
@@ -48,9 +45,6 @@ def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
 
     They are all metrics of several classes, and the PR-AUC of class 1 with its value at random, if less than
     a fifth of the rows have the rarer class.
-
-    Args:
-        record: The content of `fit.json`.
 
     Returns:
         No rows if there are no such metrics.

@@ -131,11 +131,7 @@ def read_classes(
 ) -> ReadClasses:
     """Find the classes of columns, and read their cells.
 
-    Args:
-        texts: The cells of the n rows of each target that is read as words.
-        options: How to read the table.
-        path: The table, for messages.
-        where: Describes a row by its index, for messages.
+    `texts` has the cells of each target that is read as words; `where` describes a row for messages.
 
     Raises:
         MolsliceError: A column has too few or too many classes, a cell is not one of them, or a word of

@@ -59,13 +59,6 @@ def convert_units(
     Values without a unit count as missing. The only unit of a column that nobody named changes nothing, but
     p-values need it.
 
-    Args:
-        data: All rows of the table, which are changed.
-        columns: The result of `find_units`.
-        cells: The cells of the table.
-        options: The options of the fit.
-        path: The table, for messages.
-
     Raises:
         MolsliceError: A column has several units, and one of them is no concentration.
     """
@@ -131,10 +124,6 @@ def to_p_values(data: FitData, path: File) -> None:
 
     Limits change sides, and standard errors follow the delta method. The targets get a `p` before their
     names, so that values of the table are not compared with predictions.
-
-    Args:
-        data: All rows of the table, which are changed.
-        path: The table, for messages.
 
     Raises:
         MolsliceError: A target has no unit of a concentration, or a value that is not positive.

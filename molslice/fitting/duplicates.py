@@ -23,11 +23,7 @@ def merge_duplicates(
     With standard errors, the mean has the smallest possible standard error. The weight of the row is the sum
     of their weights.
 
-    Args:
-        data: The rows, which are changed.
-        path: The table, for messages.
-        duplicates: What happens to several rows of one molecule in the same conditions.
-        by_column: Whether a column divides the rows. Training and held-out rows are not merged then.
+    If a column divides the rows (`by_column`), training and held-out rows are not merged.
 
     Returns:
         The targets with the geometric mean instead, float64 [n, T]; the smallest value if it is not positive.
@@ -130,14 +126,7 @@ def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndar
 def _merge_limits(
     data: FitData, several: Sequence[Sequence[int]], merged: np.ndarray, geometric: np.ndarray
 ) -> None:
-    """Merge the limits of each molecule into its first row; see `merged_bounds`.
-
-    Args:
-        data: The rows, whose bounds are changed.
-        several: The rows of each molecule with more than one.
-        merged: The merged targets, which are changed, float64 [n, T].
-        geometric: The same with geometric means.
-    """
+    """Merge the limits of each molecule into its first row; see `merged_bounds`."""
     assert data.bounds is not None
     limited, exact, contradicting = data.limited, np.isfinite(data.targets), dict[str, str]()
     both = sum(bool((limited[rows].any(0) & exact[rows].any(0)).any()) for rows in several)

@@ -319,11 +319,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
 def _check_size(features: Features, known: np.ndarray, columns: int, path: File) -> None:
     """Refuse, before the work, so many targets that the written learners could not be read again.
 
-    Args:
-        features: What the learners take.
-        known: Whether a target has a value or a limit, bool [n, T].
-        columns: Number of learned columns: T, or the parts of several classes.
-        path: The table, for messages.
+    `known` is whether a target has a value or a limit, bool [n, T]; `columns` is the number of learned ones.
     """
     counts = np.broadcast_to(known.sum(0), columns)
     if sum(stored_bytes(features, int(rows)) for rows in counts) > LARGEST_ARRAYS:

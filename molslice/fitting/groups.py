@@ -17,9 +17,7 @@ __all__ = ["connect", "join_groups", "number_words"]
 def number_words(words: Sequence[str], missing: set[str]) -> np.ndarray:
     """Number the words of a column, int64 [n]; -1 for an empty cell or a missing value.
 
-    Args:
-        words: The cells.
-        missing: Texts that are missing values beside the usual ones, in lower case.
+    `missing` has texts that are missing values beside the usual ones, in lower case.
     """
     numbers: dict[str, int] = {}
     known = [not is_missing(word) and word.strip().lower() not in missing for word in words]

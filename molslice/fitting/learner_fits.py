@@ -81,10 +81,7 @@ class TargetFit:
 
         A limit that is met does not tell how large the error is, and is left out of the expected error.
 
-        Args:
-            folds: Fold of `rows` in the first assignment, int [n].
-            classes: Whether the target is a class.
-            logarithmic: Whether `labels` are common logarithms.
+        `folds` is the fold of `rows` in the first assignment, int [n].
         """
         self.stack = Stack.fit(self.parts, self.labels, classes=classes, logarithmic=logarithmic)
         self.unseen = self.stack.combine(self.parts)

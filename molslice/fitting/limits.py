@@ -62,15 +62,6 @@ def read_targets(
 ) -> TargetValues:
     """Read what the fit learns. A column of relations that nobody named is not used for classes.
 
-    Args:
-        cells: The cells of the table.
-        names: The targets.
-        relations: The result of `find_relations`.
-        classes: The targets whose cells are words.
-        written: How numbers are written.
-        options: The options of the fit.
-        path: The table, for messages.
-
     Raises:
         MolsliceError: A cell is not a number, a relation is unknown or contradicts the cell, there are limits
             of classes, or classes beside numbers.

@@ -52,15 +52,8 @@ def summarize(
 ) -> dict[str, Any]:
     """Describe the model, its rows and its errors, for `fit.json`.
 
-    Args:
-        path: The table, or a pattern.
-        files: The files of the table.
-        checksum: SHA-256 of the files joined.
-        data: The rows.
-        measured: What was fitted without the held-out rows.
-        model: What the folder holds: `measured`, or what was fitted to all rows.
-        encoder: The trained encoder; None for no encoder.
-        options: Options of the fit.
+    `measured` was fitted without the held-out rows. The folder holds `model`: the same, or what was fitted to
+    all rows.
     """
     groups = data.number_groups()
     findings, results, refusals = [*data.findings], [], data.refusals.report()
@@ -197,13 +190,8 @@ def write_fit(
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
-    Args:
-        folder: The folder of the model.
-        record: The content of `fit.json`.
-        data: The rows.
-        measured: What was fitted without the held-out rows.
-        model: What the folder holds: `measured`, or what was fitted to all rows.
-        places: Place of each row in the table, whose order the files have, int [n].
+    `measured` and `model` are as in `summarize`. The files have the order of the table, in which the rows have
+    these `places`, int [n].
     """
     save_learners(folder, [fit.learners for fit in model.fitted])
     learned = model.folds[0] >= 0

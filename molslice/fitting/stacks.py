@@ -156,11 +156,7 @@ def _network_weight(
 ) -> float:
     """Return the largest weight of a network in a stack on the rows of one fold; infinite if rows are few.
 
-    Args:
-        fitted: The fitted learners of each target.
-        rows: The rows, int [k].
-        unseen: Their predictions by the network, float64 [k, T].
-        classes: Whether the targets are classes.
+    `unseen` are predictions of these rows, int [k], by the network, float64 [k, T].
     """
     largest = 0.0
     for index, target_fit in enumerate(fitted):

@@ -33,12 +33,6 @@ def count_rows(count: int, what: str = "row") -> str:
 def check_kind(kind: Kind, name: str, options: FitOptions, path: File) -> None:
     """Check that the options are for the kind of the targets.
 
-    Args:
-        kind: Kind of the targets.
-        name: The first target, for messages.
-        options: The options of the fit.
-        path: The table, for messages.
-
     Raises:
         MolsliceError: One is for numbers, but the targets are classes, or the other way round.
     """
@@ -133,12 +127,7 @@ def _check_precision(values: np.ndarray, name: str, path: File) -> None:
 def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray, scale: Scale | None) -> bool:
     """Find whether the logarithm of a target is learned.
 
-    Args:
-        data: The rows.
-        path: The table, for messages.
-        index: Number of the target.
-        geometric: Its values, with the geometric mean of several rows, float64 [n].
-        scale: The scale that the user asks for; None finds it.
+    `geometric` are its values, with the geometric mean of several rows, float64 [n].
 
     Raises:
         MolsliceError: `scale` is `log`, and a value is not positive.
