@@ -190,7 +190,7 @@ def write_fit(
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
-    `measured` and `model` are as in `summarize`. The files have the order of the table, in which the rows have
+    `measured` and `model` are as in `summarize`. The files have the order of the table, in which rows have
     these `places`, int [n].
     """
     save_learners(folder, [fit.learners for fit in model.fitted])

@@ -8,6 +8,7 @@ import numpy as np
 
 from molslice.learners.features import Features
 from molslice.learners.labels import Labels
+from molslice.types import MolsliceError
 
 __all__ = ["Learner"]
 
@@ -19,9 +20,11 @@ class Learner(ABC):
     deterministic: the same rows, folds and seed give the same arrays.
 
     Attributes:
+        label: Name of the learner in messages.
         indicators: Names of the indicators of difficulty that `predict_with_indicators` returns.
     """
 
+    label: ClassVar[str]
     indicators: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -64,10 +67,20 @@ class Learner(ABC):
         """Return everything that `from_arrays` needs, by name."""
 
     @classmethod
-    @abstractmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Rebuild a learner.
 
         Raises:
             MolsliceError: The arrays do not describe a learner of this class.
         """
+        try:
+            return cls._rebuild(arrays)
+        except KeyError as error:
+            raise MolsliceError(f"the arrays do not describe {cls.label}: no {error}") from error
+        except (IndexError, TypeError, ValueError) as error:
+            raise MolsliceError(f"the arrays do not describe {cls.label}: {error}") from error
+
+    @classmethod
+    @abstractmethod
+    def _rebuild(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild a learner; arrays of another one raise a KeyError, IndexError, TypeError or ValueError."""

@@ -79,6 +79,7 @@ class GaussianProcess(Learner):
         offsets: Mean of the target of each model, float64 [models].
     """
 
+    label = "a Gaussian process"
     indicators = ("novelty",)
 
     def __init__(
@@ -214,26 +215,20 @@ class GaussianProcess(Learner):
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the learner; see `Learner.from_arrays`."""
-        try:
-            names = [name for name in ("descriptors", "embedding") if name in arrays]
-            blocks = {name: arrays[name].astype(np.float64) for name in names}
-            rows = Features(counts=_read_counts(arrays), conditions=arrays.get("conditions"), **blocks)
-            scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(len(blocks)))
-            weights, solved = _read_weights(arrays)
-            learner = cls(rows, scores, arrays["scales"], weights, solved, arrays["offsets"])
-        except KeyError as error:
-            raise MolsliceError(f"the arrays do not describe a Gaussian process: no {error}") from error
-        except (ValueError, IndexError, TypeError) as error:
-            raise MolsliceError(f"the arrays do not describe a Gaussian process: {error}") from error
+    def _rebuild(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        names = [name for name in ("descriptors", "embedding") if name in arrays]
+        blocks = {name: arrays[name].astype(np.float64) for name in names}
+        rows = Features(counts=_read_counts(arrays), conditions=arrays.get("conditions"), **blocks)
+        scores = tuple(NormalScores(arrays[f"quantiles_{i}"]) for i in range(len(blocks)))
+        weights, solved = _read_weights(arrays)
+        learner = cls(rows, scores, arrays["scales"], weights, solved, arrays["offsets"])
         columns, models = [array.shape[1] for array in _scored_parts(rows)], len(learner.offsets)
         sound = weights.shape == (_count_kernels(rows), models) and solved.shape == (len(rows), models)
         sound = sound and learner.scales.shape == (len(blocks) + len(_conditions_of(rows)),)
         sound = sound and [array.quantiles.shape[-1] for array in scores] == columns
         floats = [array for name, array in arrays.items() if not name.startswith("count")]
         if not sound or not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in floats):
-            raise MolsliceError("the arrays do not describe a Gaussian process")
+            raise ValueError("their shapes or types do not fit")
         return learner
 
 
@@ -344,14 +339,16 @@ def _mean_distance(rows: np.ndarray) -> float:
 def _kernels(left: Features, right: Features, scales: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the kernels one by one, because together they take much memory."""
     yield min_max_kernel(left.counts, right.counts)
+    similar = None  # of the descriptors, at their mean distance
     for one, other, scale in zip(_scored_parts(left), _scored_parts(right), scales, strict=False):
         distances = squared_distances(one, other)
         for factor in SCALES:
-            yield rational_quadratic_kernel(distances, factor * scale)
+            kernel = rational_quadratic_kernel(distances, factor * scale)
+            if factor == 1.0 and similar is None and left.conditions is not None:
+                similar = kernel
+            yield kernel
         yield (one @ other.T) * (2.0 / scale)
     for one, other in zip(_conditions_of(left), _conditions_of(right), strict=True):
-        described = squared_distances(left.descriptors, right.descriptors)
-        similar = rational_quadratic_kernel(described, scales[0])
         for kernel in (
             rational_quadratic_kernel(squared_distances(one, other), scales[-1]),
             (one @ other.T) * (2.0 / scales[-1]),

@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,41 +27,6 @@ def hidden_warnings() -> Iterator[None]:
     """
     with warnings.catch_warnings(record=True):  # a filter would be lost with the others
         yield
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """The nodes of one tree of scikit-learn; children are counted from the root.
-
-    Attributes:
-        feature: Column that a node compares [nodes].
-        threshold: Threshold of a node [nodes].
-        missing_left: Whether a value that is not defined goes left [nodes].
-        left: Left child of a node [nodes].
-        right: Right child of a node [nodes].
-        value: Value of a node [nodes].
-        leaf: Whether a node is a leaf [nodes]; its feature, threshold and children are arbitrary.
-    """
-
-    feature: np.ndarray
-    threshold: np.ndarray
-    missing_left: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    value: np.ndarray
-    leaf: np.ndarray
-
-    def renumbered(self, root: int, columns: np.ndarray) -> "_Nodes":
-        """Count nodes from `root`, name columns of all features, and make each leaf its own child."""
-        places = np.arange(len(self.value)) + root
-        return replace(
-            self,
-            feature=np.where(self.leaf, 0, columns[np.where(self.leaf, 0, self.feature)]),
-            threshold=np.where(self.leaf, 0.0, self.threshold),
-            missing_left=self.missing_left.astype(bool),
-            left=np.where(self.leaf, places, root + self.left.astype(np.int64)),
-            right=np.where(self.leaf, places, root + self.right.astype(np.int64)),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +77,15 @@ class Trees:
         trees = [
             (
                 fold,
-                _Nodes(
-                    feature=nodes["feature_idx"],
-                    threshold=nodes["num_threshold"],
-                    missing_left=nodes["missing_go_to_left"],
-                    left=nodes["left"],
-                    right=nodes["right"],
-                    value=nodes["value"],
-                    leaf=nodes["is_leaf"].astype(bool),
-                ),
+                {
+                    "feature": nodes["feature_idx"],
+                    "threshold": nodes["num_threshold"],
+                    "missing_left": nodes["missing_go_to_left"],
+                    "left": nodes["left"],
+                    "right": nodes["right"],
+                    "value": nodes["value"],
+                    "leaf": nodes["is_leaf"],
+                },
             )
             for fold, model in enumerate(models)
             for (predictor,) in model._predictors
@@ -146,38 +111,42 @@ class Trees:
             for estimator in model.estimators_:
                 tree = estimator.tree_
                 value = tree.value[:, 0, 0] / len(model.estimators_)
-                nodes = _Nodes(
-                    feature=tree.feature,
-                    threshold=_float32_below(tree.threshold),  # the same comparison for features in float32
-                    missing_left=tree.threshold >= 0.0,
-                    left=tree.children_left,
-                    right=tree.children_right,
-                    value=value.astype(np.float32),  # as it is stored
-                    leaf=tree.children_left < 0,
-                )
+                nodes = {
+                    "feature": tree.feature,
+                    "threshold": _float32_below(tree.threshold),  # the same comparison for float32 features
+                    "missing_left": tree.threshold >= 0.0,
+                    "left": tree.children_left,
+                    "right": tree.children_right,
+                    "value": value.astype(np.float32),  # as it is stored
+                    "leaf": tree.children_left < 0,
+                }
                 trees.append((fold, nodes))
         return cls._joined(trees, columns, *map(list, zip(*units, strict=True)))
 
     @classmethod
     def _joined(
         cls,
-        trees: Sequence[tuple[int, "_Nodes"]],
+        trees: Sequence[tuple[int, Mapping[str, np.ndarray]]],
         columns: np.ndarray,
         offsets: Sequence[float],
         units: Sequence[float],
     ) -> Self:
-        """Concatenate the nodes of trees, each with its model."""
-        sizes = [len(nodes.value) for _, nodes in trees]
+        """Concatenate the nodes of trees, each with its model.
+
+        The children are counted from the root of their tree. The feature, the threshold and the children of a
+        node that is a `leaf` are arbitrary.
+        """
+        sizes = [len(nodes["leaf"]) for _, nodes in trees]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        kept = [nodes.renumbered(int(root), columns) for root, (_, nodes) in zip(roots, trees, strict=True)]
+        joined = {name: np.concatenate([nodes[name] for _, nodes in trees]) for name in trees[0][1]}
+        leaf, starts = joined.pop("leaf").astype(bool), np.repeat(roots, sizes)
+        joined["feature"] = np.where(leaf, 0, columns[np.where(leaf, 0, joined["feature"])])
+        joined["threshold"] = np.where(leaf, 0.0, joined["threshold"])
+        for side in ("left", "right"):
+            joined[side] = np.where(leaf, np.arange(len(leaf)), starts + joined[side].astype(np.int64))
         kinds = {"threshold": np.float64, "value": np.float64, "missing_left": np.bool_}
         return cls(
-            **{
-                name: np.concatenate([getattr(nodes, name) for nodes in kept]).astype(
-                    kinds.get(name, np.int32)
-                )
-                for name in ("feature", "threshold", "missing_left", "left", "right", "value")
-            },
+            **{name: array.astype(kinds.get(name, np.int32)) for name, array in joined.items()},
             roots=roots.astype(np.int32),
             groups=np.array([fold for fold, _ in trees], np.int32),
             offsets=np.array(offsets, np.float64),
@@ -193,9 +162,6 @@ class Trees:
 
     def predict_with_spread(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add up the trees of each model, and compute how far they are apart.
-
-        Args:
-            matrix: The features [n, C].
 
         Returns:
             The result of `predict`, and the standard deviation over the trees of a model of what the sum
@@ -318,17 +284,7 @@ def _smallest(numbers: np.ndarray) -> np.ndarray:
 
 
 class TreeLearner(Learner):
-    """A learner whose models are trees, one group of trees for each model.
-
-    Args:
-        trees: The trees.
-        num_features: Number of columns of the features.
-
-    Attributes:
-        label: Name of the learner in messages.
-    """
-
-    label: ClassVar[str]
+    """A learner whose models are trees, one group of trees for each model, on `num_features` columns."""
 
     def __init__(self, trees: Trees, num_features: int) -> None:
         self.trees, self.num_features = trees, num_features
@@ -372,13 +328,9 @@ class TreeLearner(Learner):
         return {**self.trees.arrays(), "num_features": np.array([self.num_features], np.int64)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the learner; see `Learner.from_arrays`."""
-        try:
-            if arrays["num_features"].dtype.kind != "i":
-                raise TypeError("num_features is not a whole number")
-            trees, num_features = Trees.from_arrays(arrays), int(arrays["num_features"][0])
-        except (KeyError, IndexError, TypeError) as error:
-            raise MolsliceError(f"the arrays do not describe {cls.label}: {error}") from error
+    def _rebuild(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        if arrays["num_features"].dtype.kind != "i":
+            raise TypeError("num_features is not a whole number")
+        trees, num_features = Trees.from_arrays(arrays), int(arrays["num_features"][0])
         trees.check(num_features)
         return cls(trees, num_features)
