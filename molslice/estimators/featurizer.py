@@ -14,8 +14,6 @@ from molslice.inference.inputs import Molecules
 from molslice.inference.load import Predictor, load_encoder
 from molslice.pretrained import DEFAULT_ENCODER
 
-__all__ = ["MolsliceFeaturizer"]
-
 
 @dataclass(eq=False, repr=False)
 class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

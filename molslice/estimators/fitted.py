@@ -28,8 +28,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     from molslice.fitting.data import Duplicates, Scale
 
-__all__ = ["MolsliceClassifier", "MolsliceRegressor"]
-
 
 NOT_OF_FIT = ("ordered", "random_state", "n_jobs")  # parameters that `fit` has in another form
 

@@ -6,8 +6,6 @@ from weakref import WeakKeyDictionary
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 
-__all__ = ["LOADED", "count_workers"]
-
 # The loaded model of an estimator, which is no part of its state, with what it was loaded from.
 LOADED: WeakKeyDictionary[BaseEstimator, tuple[Any, Any]] = WeakKeyDictionary()
 

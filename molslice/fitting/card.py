@@ -5,8 +5,6 @@ from typing import Any
 
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
-__all__ = ["STANDARD_ERROR", "further_rows", "result_rows", "write_card"]
-
 NAMES = ("molslice fit", "random forest", "boosting")
 RARE = 0.2  # share of the rarer class below which the PR-AUC is shown
 STANDARD_ERROR = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from molslice.data.molecules.tables import MoleculeTable
-from molslice.files.tables.cells import CLASS_WORDS, TRUTH
+from molslice.files.tables.cells import TRUTH, class_words
 from molslice.files.tables.classes import (
     KNOWN_CLASSES,
     class_key,
@@ -21,8 +21,6 @@ from molslice.fitting.data import FitOptions
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
-
-__all__ = ["MAX_CLASSES", "ReadClasses", "find_word_columns", "listed_words", "read_classes"]
 
 MAX_CLASSES = 20
 SHOWN = 5  # of more classes in a message
@@ -144,10 +142,8 @@ def read_classes(
         chosen = [word for word in counts if class_key(word) in unused]
         if not chosen and not options.order and options.kind != "multiclass" and None not in known.values():
             result.values[name] = known_numbers(cells, options.written)
-            if named := sorted({class_key(word) for word in counts} & CLASS_WORDS.keys()):
-                result.meanings.append(
-                    f"{name}: " + ", ".join(f"{word} is {CLASS_WORDS[word]:.0f}" for word in named)
-                )
+            meanings = class_words({name: cells}, options.written)
+            result.meanings += [f"{name}: {', '.join(meaning)}" for meaning in meanings.values()]
             continue
         if not options.order and options.kind != "multiclass":
             _refuse_numbers(name, cells, counts, where)

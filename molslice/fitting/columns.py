@@ -14,8 +14,6 @@ from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Cells", "check_roles", "checked_columns", "checked_targets", "columns_of_targets"]
-
 CHUNK_ROWS = 10_000
 
 

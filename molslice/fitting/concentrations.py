@@ -8,16 +8,13 @@ import numpy as np
 
 from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.limits import plain_cell
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, listed_cells
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
-__all__ = ["P_UNIT", "convert_units", "find_units", "moles_per_liter", "to_p_values"]
-
 P_UNIT = "-log10 mol/L"
-SHOWN = 5  # different units in a message
 PREFIXES = {"": 0, "k": 3, "m": -3, "u": -6, "n": -9, "p": -12}
 _LITER = r"(?:\s*/\s*|[.*\s])(m|u|)[lL](?:\^?-1)?"
 _MOLAR = re.compile(rf"([munp]?)(?:M|[mM]olar|mol{_LITER})")
@@ -83,7 +80,9 @@ def convert_units(
             scale = np.where(written == unit, factor, scale)
         data.scale(index, scale)
         detected = " (detected)" if was_detected else ""
-        data.findings.append(f"{name}: converted to {goal} by column {column!r}{detected}: {_listed(counts)}")
+        data.findings.append(
+            f"{name}: converted to {goal} by column {column!r}{detected}: {listed_cells(counts)}"
+        )
         if without:
             data.lose(f"{name}: {without:,} values without a unit count as missing")
     data.units = tuple(units)
@@ -92,11 +91,6 @@ def convert_units(
 def _molecular_weights(data: FitData) -> np.ndarray:
     """Return the molecular weight of each row, float64 [n], NaN for one that cannot be read."""
     return data.molecules.descriptors[:, descriptor_names().index("MolWt")]
-
-
-def _listed(counts: Counter[str]) -> str:
-    shown = [f"{unit} in {count:,} rows" for unit, count in counts.most_common(SHOWN)]
-    return ", ".join([*shown, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
 
 
 def _factors(counts: Counter[str], goal: str, weights: np.ndarray, where: str) -> dict[str, np.ndarray]:
@@ -112,8 +106,9 @@ def _factors(counts: Counter[str], goal: str, weights: np.ndarray, where: str) -
         if moles is None or whole is None:
             wrong = unit if moles is None else goal
             raise MolsliceError(
-                f"{where}: values in several units ({_listed(counts)}), and {wrong} cannot be converted; "
-                "keep the rows of one unit, or give --unit-column '' if the column belongs to no target"
+                f"{where}: values in several units ({listed_cells(counts)}), and {wrong} cannot be "
+                "converted; keep the rows of one unit, or give --unit-column '' if the column belongs to no "
+                "target"
             )
         factors[unit] = np.ones(len(weights)) if unit == goal else moles / whole
     return factors

@@ -14,8 +14,6 @@ from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
-__all__ = ["ReadConditions", "attach_conditions", "describe_conditions", "read_conditions"]
-
 SAME_ORDER = 1.0 - 1e-9  # rank correlation of a condition that is a function of a target
 COMPARED_VALUES = 20  # different values; fewer may have one order by chance
 

@@ -14,8 +14,6 @@ from molslice.learners import Features, Labels
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind, TargetInfo
 
-__all__ = ["SPLITS", "Duplicates", "FitData", "FitOptions", "Limits", "Scale", "Transform"]
-
 Duplicates = Literal["average", "keep", "refuse"]
 Limits = Literal["learn", "drop", "exact"]
 Transform = Literal["p"]

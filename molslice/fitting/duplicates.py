@@ -10,8 +10,6 @@ from molslice.fitting.limits import merged_bounds
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["merge_duplicates"]
-
 SAME = 1e-9  # relative difference of values that count as equal
 
 
@@ -79,7 +77,7 @@ def merge_duplicates(
     noise = None if data.noise is None else data.noise.copy()
     for rows in several:
         merged[rows[0]], geometric[rows[0]], errors = _merge_rows(data, rows)
-        if noise is not None:
+        if noise is not None and errors is not None:
             noise[rows[0]] = errors
     if data.bounds is not None:
         _merge_limits(data, several, merged, geometric)
@@ -90,36 +88,30 @@ def merge_duplicates(
     return geometric[kept], None if noise is None else noise[kept]
 
 
-def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Merge values, and write the weight and the standard errors of the mean into the first row.
 
     A value counts by its weight, divided by its squared standard error; in a geometric mean by the relative
     one.
 
     Returns:
-        Mean, geometric mean and its standard error, float64 [T] each.
+        Mean, geometric mean and its standard error, float64 [T] each; None without standard errors.
     """
-    values, first = data.targets[rows], rows[0]
-    shares = relative = (
-        None if data.weights is None else np.broadcast_to(data.weights[rows, None], values.shape)
-    )
-    errors = np.zeros(values.shape) if data.noise is None else data.noise[rows]
-    if data.noise is not None:
-        weights, known = (
-            np.ones(values.shape) if shares is None else shares,
-            np.where(errors > 0, errors, 1.0),
-        )
-        shares = weights / known**2
-        relative = weights * np.where(errors > 0, values / known, 1.0) ** 2
-        data.noise[first] = _merged_error(errors, shares, values)
+    values, first, weights = data.targets[rows], rows[0], None
     if data.weights is not None:
+        weights = np.broadcast_to(data.weights[rows, None], values.shape)
         data.weights[first] = data.weights[rows].sum()
+    if data.noise is None:
+        return _merged(values, data.kind, weights), _geometric_mean(values, weights), None
+    errors, weights = data.noise[rows], np.ones(values.shape) if weights is None else weights
+    known = np.where(errors > 0, errors, 1.0)
+    shares = weights / known**2
+    relative = weights * np.where(errors > 0, values / known, 1.0) ** 2
+    data.noise[first] = _merged_error(errors, shares, values)
     geometric = _geometric_mean(values, relative)
-    error = np.zeros(values.shape[1])
-    if relative is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):  # logarithms are of positive values only
-            error = np.abs(geometric) * _merged_error(errors / np.abs(values), relative, values)
-        error = np.where(np.isfinite(geometric), error, np.fmin.reduce(errors))
+    with np.errstate(divide="ignore", invalid="ignore"):  # logarithms are of positive values only
+        error = np.abs(geometric) * _merged_error(errors / np.abs(values), relative, values)
+    error = np.where(np.isfinite(geometric), error, np.fmin.reduce(errors))
     return _merged(values, data.kind, shares), geometric, error
 
 

@@ -16,8 +16,6 @@ from molslice.tasks.metrics import (
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind
 
-__all__ = ["Measured", "cross_validation_factor", "measure_errors"]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

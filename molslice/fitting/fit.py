@@ -48,8 +48,6 @@ from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["fit"]
-
 MIN_FOLDS, MAX_FOLDS = 2, 20
 MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each model adds its number, below MAX_FOLDS
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes

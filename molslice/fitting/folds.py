@@ -7,8 +7,6 @@ import numpy as np
 from molslice.fitting.data import FitData
 from molslice.types import MolsliceError
 
-__all__ = ["assign_folds", "divide_into_folds"]
-
 MIN_MEMBER_ROWS = 5  # with a value of a target
 MAX_PAIRED = 10  # folds; there are as many members of the model as pairs of folds
 MAX_ROWS = 2_000  # training rows; the learners of more take minutes

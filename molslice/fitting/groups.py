@@ -11,8 +11,6 @@ from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
-__all__ = ["connect", "join_groups", "number_words"]
-
 
 def number_words(words: Sequence[str], missing: set[str]) -> np.ndarray:
     """Number the words of a column, int64 [n]; -1 for an empty cell or a missing value.

@@ -21,16 +21,6 @@ from molslice.learners.trees import hidden_warnings
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.difficulty import ErrorScale
 
-__all__ = [
-    "BASELINES",
-    "FIT_LABEL",
-    "LearnerFits",
-    "TargetFit",
-    "completed_targets",
-    "join_parts",
-    "with_balanced_classes",
-]
-
 FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
 PROCESS = "gaussian_process"  # fitted first, whatever the time, where others need what it computes

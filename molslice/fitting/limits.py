@@ -16,8 +16,6 @@ from molslice.fitting.data import FitData, FitOptions
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = ["TargetValues", "describe_held_out", "find_relations", "merged_bounds", "read_targets"]
-
 DONE = {"learn": "learned as limits", "drop": "left out", "exact": "learned as exact values"}
 
 

@@ -25,8 +25,6 @@ from molslice.training.run import train
 from molslice.training.start import load_run_config
 from molslice.types import MolsliceError
 
-__all__ = ["FineTuned", "affordable_epochs", "fine_tune"]
-
 DEVICES = ("cpu", "cuda", "mps")
 EPOCH_COST = 4.0  # time of training on a row relative to embedding it
 

@@ -10,8 +10,6 @@ from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
-__all__ = ["attach_precision", "fill_errors", "read_precision"]
-
 
 def read_precision(cells: Cells, written: NumberFormat, options: FitOptions) -> dict[str, np.ndarray]:
     """Read the columns of weights and of standard errors, float64 [n] by name, NaN where missing.

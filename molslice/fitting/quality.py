@@ -6,8 +6,6 @@ from types import MappingProxyType
 
 from molslice.learners import LEARNERS, Features
 
-__all__ = ["QUALITIES", "Quality"]
-
 
 @dataclass(frozen=True, slots=True)
 class Quality:

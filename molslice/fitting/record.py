@@ -37,8 +37,6 @@ from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
-__all__ = ["summarize", "write_fit"]
-
 
 def summarize(
     path: File,

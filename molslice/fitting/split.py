@@ -14,8 +14,6 @@ from molslice.fitting.data import SPLITS, FitData, FitOptions
 from molslice.fitting.groups import number_words
 from molslice.types import MolsliceError
 
-__all__ = ["describe_forms", "draw_test_rows", "hold_out_latest", "read_division"]
-
 TEST_FRACTION = 0.1
 MIN_COMPOUNDS = 5  # if several rows of a molecule are kept
 MIN_OF_CLASS = 10  # rows of a class of which one is held out if a draw can do it

@@ -22,8 +22,6 @@ from molslice.learners.stacking import Stack
 from molslice.tasks.several_classes import learned_targets
 from molslice.tasks.targets import TargetInfo
 
-__all__ = ["EncoderUse", "Stacks", "fit_stacks"]
-
 MIN_WEIGHT = 0.05  # of the network of the first fold, to train the others
 MIN_PROBED_ROWS = 20  # of a target in the first fold; the weights of fewer rows mean little
 

@@ -27,8 +27,6 @@ from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_late
 from molslice.fitting.target_checks import MIN_ROWS, check_kind, check_targets, count_rows, is_logarithmic
 from molslice.types import MolsliceError
 
-__all__ = ["read_fit_data"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -11,15 +11,6 @@ from molslice.fitting.data import FitData, FitOptions, Scale
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
-__all__ = [
-    "MIN_ROWS",
-    "check_kind",
-    "check_targets",
-    "count_rows",
-    "describe_without_logarithm",
-    "is_logarithmic",
-]
-
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
 ROUNDING = 1e-14  # relative difference of means of equal values

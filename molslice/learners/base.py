@@ -10,8 +10,6 @@ from molslice.learners.features import Features
 from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
-__all__ = ["Learner"]
-
 
 class Learner(ABC):
     """A model of one target, fitted once for each fold with the rows of that fold left out.

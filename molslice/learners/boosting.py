@@ -13,8 +13,6 @@ from molslice.learners.labels import Labels
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
-__all__ = ["Boosting", "splittable_columns"]
-
 MIN_LEAF_ROWS = 20  # scikit-learn's default
 
 

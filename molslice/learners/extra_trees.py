@@ -11,8 +11,6 @@ from molslice.learners.labels import Labels
 from molslice.learners.standard import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
-__all__ = ["ExtraTrees"]
-
 NUM_TREES = 250  # of all models together
 MIN_LEAF_ROWS = {"regression": 1, "classification": 3}
 ROWS_PER_LEAF_ROW = 2_000  # a leaf has one more row for as many training rows, which bounds the nodes

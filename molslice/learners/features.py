@@ -7,8 +7,6 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["Features", "NormalScores"]
-
 NUM_QUANTILES = 200
 SCORE_LIMIT = 3.0  # standard deviations; a new molecule may be far outside of the training range
 

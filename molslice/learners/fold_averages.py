@@ -8,8 +8,6 @@ it.
 
 import numpy as np
 
-__all__ = ["average_unseen", "by_member", "left_out", "member_numbers"]
-
 
 def left_out(folds: np.ndarray) -> np.ndarray:
     """Return which rows a model must not see: bool [A K, n].

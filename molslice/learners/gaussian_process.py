@@ -21,8 +21,6 @@ from molslice.learners.kernels import (
 from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
-__all__ = ["GaussianProcess"]
-
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
 MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square

@@ -10,19 +10,6 @@ from torch import Tensor
 from molslice.learners.labels import Labels
 from molslice.learners.truncated import limit_sites
 
-__all__ = [
-    "Measurements",
-    "fit_labels",
-    "fit_weights",
-    "measure",
-    "min_max_kernel",
-    "negative_evidence",
-    "predictive_spread",
-    "rational_quadratic_kernel",
-    "solve",
-    "squared_distances",
-]
-
 MOST_COUNTS = 15  # larger counts of one fragment are alike
 PRIOR = 0.05  # of the squared logarithms of the weights
 LOG_NOISE = -2.0  # at the start

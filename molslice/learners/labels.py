@@ -8,8 +8,6 @@ import numpy as np
 from molslice.learners.standard import standardize
 from molslice.learners.truncated import truncated_moments
 
-__all__ = ["Labels"]
-
 
 @dataclass(frozen=True, slots=True)
 class Labels:

@@ -9,8 +9,6 @@ import numpy as np
 from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
-__all__ = ["Stack"]
-
 EVEN_SHARE = 0.05  # how strongly weights are drawn to equal ones, relative to the spread of the target
 
 

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["standardize"]
-
 GRID = 2.0**-30  # in standard deviations; above the rounding of values in another unit
 
 

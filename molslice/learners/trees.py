@@ -13,8 +13,6 @@ from molslice.learners.features import Features
 from molslice.learners.fold_averages import average_unseen
 from molslice.types import MolsliceError
 
-__all__ = ["TreeLearner", "Trees", "hidden_warnings"]
-
 CHUNK = 1 << 22  # positions (rows times trees) at once; bounds memory
 
 

@@ -3,8 +3,6 @@
 import numpy as np
 import torch
 
-__all__ = ["limit_sites", "truncated_moments"]
-
 FARTHEST = 1e8  # standard deviations at which a bound is infinite
 LEAST_PRECISION = 1e-8  # of a site, relative to the variance of the noise; a limit far away tells nothing
 TOLERANCE = 1e-4  # of the change of a mean in the last step, in standard deviations of the noise

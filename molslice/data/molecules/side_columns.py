@@ -83,13 +83,17 @@ class SideColumns:
                 advice = "learned as if they had one. Convert them, or keep the rows of one"
             else:
                 continue
-            cells = [f"{cell or 'empty'} in {rows:,} rows" for cell, rows in counts.most_common(SHOWN)]
-            listed = ", ".join([*cells, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
             sentences.append(
-                f"column {name!r} has {kind}, which are not used ({listed}): "
+                f"column {name!r} has {kind}, which are not used ({listed_cells(counts)}): "
                 f"all values of {targets} are {advice}"
             )
         return sentences
+
+
+def listed_cells(counts: Counter[str]) -> str:
+    """List the most frequent cells of a column with their numbers of rows."""
+    cells = [f"{cell or 'empty'} in {rows:,} rows" for cell, rows in counts.most_common(SHOWN)]
+    return ", ".join([*cells, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
 
 
 def _kind_of(cells: set[str]) -> str | None:
