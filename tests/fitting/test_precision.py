@@ -189,7 +189,7 @@ def test_one_of_two_targets_has_errors(smiles, tmp_path):
     assert data.labels(0).noise is not None
     assert data.labels(1).noise is None
     about = fit(file, ["y", "z"], tmp_path / "m", error=["se", ""], encoder=None, members=2, quality="fast")
-    assert about["options"]["errors"] == ("se", None)
+    assert about["options"]["errors"] == ["se", None]
 
 
 def test_the_command_line(table, tmp_path, capsys):
