@@ -26,7 +26,7 @@ from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.tasks.metrics import format_metric
 from molslice.training.comparison import Comparison, Result
-from molslice.training.figure import draw_comparison
+from molslice.training.comparison_figure import draw_comparison
 from molslice.training.run import train
 
 SLICE_SORT = [

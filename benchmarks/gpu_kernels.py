@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from molslice.attention import build_attention
-from molslice.ops import column_ops, kernels
+from molslice.ops import column_ops, kernel_choice
 from molslice.ops.biased_attention import packed_attention
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import mix_and_sort
@@ -43,7 +43,7 @@ def without_kernels(step: Step) -> Step:
     """Return the step without the kernels of molslice."""
 
     def run() -> None:
-        with kernels.torch_forms():
+        with kernel_choice.torch_forms():
             step()
 
     return run
@@ -163,7 +163,7 @@ def check_kernels(options: argparse.Namespace) -> None:
             values.device
         )
         result = sorted_columns(values, mask)
-        with kernels.torch_forms():
+        with kernel_choice.torch_forms():
             expected = sorted_columns(values, mask)
         if not torch.equal(result, expected):
             raise AssertionError(f"the kernel and the PyTorch operations differ at {length} tokens")

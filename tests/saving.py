@@ -19,7 +19,7 @@ from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import config_from_mapping, config_to_yaml
 from molslice.fitting import stacks
 from molslice.folders.run import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
-from molslice.inference.forward import float32_inference
+from molslice.inference.precision import float32_inference
 from molslice.learners import extra_trees
 from molslice.model import build_model
 from molslice.tasks.targets import TargetInfo

@@ -8,7 +8,7 @@ import torch
 from molslice.cli import main
 from molslice.cli.arguments import choose_device
 from molslice.files.progress import hidden_progress
-from molslice.inference.reading import DEVICE_PARALLEL_ROWS
+from molslice.inference.smiles_reader import DEVICE_PARALLEL_ROWS
 from molslice.inference.tables.table import ROW_BYTES, estimate_rows
 
 

@@ -43,7 +43,7 @@ import torch, lightning.fabric, rdkit.Chem
 from torch.utils import tensorboard
 from molslice.cli import build_parser, main
 from molslice.data.molecules import csv, prepare, prepare_files
-from molslice.inference import load, reading
+from molslice.inference import load, smiles_reader
 from molslice.inference.tables import table
 from molslice.training import run
 

@@ -48,7 +48,7 @@ COMMANDS = {
     "explain": (
         ("explain", "model", "--input", "measured.csv", "--out", "out"),
         "out",
-        "molslice.explanation.files.to_json",
+        "molslice.explanation.picture_folder.to_json",
     ),
     "picture": (
         ("explain", "model", "--smiles", "C", "--out", "a.svg"),

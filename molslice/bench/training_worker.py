@@ -21,7 +21,7 @@ from molslice.data.base import RowNumbers
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.process_memory import peak_bytes
 from molslice.model import build_model
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
 from molslice.training.batches import StepBatch, TrainingBatches
@@ -259,7 +259,7 @@ def flops_per_token(training: Training, batches: list[np.ndarray]) -> float:
     counter, tokens = FlopCounterMode(display=False), 0
     with (
         torch.compiler.set_stance("force_eager"),
-        kernels.torch_forms(),
+        kernel_choice.torch_forms(),
         sdpa_kernel(SDPBackend.MATH),
         counter,
         fabric.autocast(),

@@ -257,7 +257,7 @@ def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None
     from torch import cuda
 
     from molslice.cli.console import tell
-    from molslice.inference.reading import DEVICE_PARALLEL_ROWS
+    from molslice.inference.smiles_reader import DEVICE_PARALLEL_ROWS
 
     if not cuda.is_available() or (count_rows is not None and count_rows() < DEVICE_PARALLEL_ROWS):
         return "cpu"

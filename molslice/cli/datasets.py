@@ -127,7 +127,7 @@ def _difference(
         dataset: The data.
         content: Whether the targets of the rows are compared too, and not only the splits.
     """
-    from molslice.data.identity import changed_parts, division_identity
+    from molslice.data.checksums import changed_parts, division_identity
     from molslice.files.cache import array_checksum
     from molslice.files.parsing import read_json_object
     from molslice.folders.run import DATA

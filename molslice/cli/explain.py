@@ -168,7 +168,7 @@ def _text(explanation: "Contributions | AttentionView") -> str:
 
 
 def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
-    from molslice.explanation.files import explain_to_folder, read_rows
+    from molslice.explanation.picture_folder import explain_to_folder, read_rows
 
     if args.input is None:
         rows = ((f"row {row}", smiles) for row, smiles in enumerate(args.smiles, start=1))

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from molslice.attention import Attention
-from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.explanation.score import Score
-from molslice.inference.forward import float32_inference
 from molslice.inference.maps import Kind, attention_maps
+from molslice.inference.precision import float32_inference
 from molslice.types import MolsliceError
 
 __all__ = ["check_maps", "layer_maps"]

@@ -9,7 +9,7 @@ import numpy as np
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.attention import check_maps, layer_maps
 from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
-from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.explanation.result import AttentionView, Contributions
 from molslice.explanation.score import NETWORKS, Score, find_score
 from molslice.explanation.shapley import MAX_COALITIONS, shapley_values

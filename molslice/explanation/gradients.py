@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.explanation.score import Score
-from molslice.inference.forward import float32_inference
+from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.graphormer import Graphormer
 from molslice.types import MolsliceError

@@ -128,7 +128,7 @@ class Contributions:
         Raises:
             MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
         """
-        from molslice.chem.coloring import draw_colored  # needs rdkit
+        from molslice.chem.colored_drawing import draw_colored  # needs rdkit
 
         heading = f"{self.target}: {_number(self.prediction, self.unit)}"
         if self.probability is not None:
@@ -198,7 +198,7 @@ class AttentionView:
 
     def picture(self, ending: str = ".svg") -> bytes:
         """Draw the values of the atoms beside the map, means over the layers; see `Contributions.picture`."""
-        from molslice.chem.coloring import Matrix, draw_colored  # needs rdkit
+        from molslice.chem.colored_drawing import Matrix, draw_colored  # needs rdkit
 
         caption, values = next(iter(self.by_atom.items()))
         labels = ["graph", *(f"{element}{index}" for index, element in enumerate(self.elements))]

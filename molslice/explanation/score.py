@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.folders.fitted import FINE_TUNED
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.forward import float32_inference
 from molslice.inference.network import Predictor
+from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError

@@ -15,8 +15,8 @@ from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.export.formats import ENDINGS, need_packages, quiet_torch, run_file, write_program
 from molslice.export.program import MoleculeProgram, plain_forms
 from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor, load_model
+from molslice.inference.precision import float32_inference
 from molslice.model.graphormer import Graphormer
 from molslice.registry import near_names
 from molslice.types import MoleculeArrays, MolsliceError

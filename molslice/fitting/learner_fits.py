@@ -16,7 +16,7 @@ from molslice.learners.extra_trees import LARGEST
 from molslice.learners.fold_averages import average_unseen, by_member
 from molslice.learners.gaussian_process import GaussianProcess
 from molslice.learners.stacking import Stack
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 from molslice.learners.trees import hidden_warnings
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.difficulty import ErrorScale

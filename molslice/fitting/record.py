@@ -13,9 +13,9 @@ from molslice.files.cache import file_checksum
 from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
-from molslice.fitting.errors import Measured, measure_errors
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
 from molslice.fitting.stacks import Stacks
+from molslice.fitting.standard_errors import Measured, measure_errors
 from molslice.folders.fitted import (
     CARD,
     FIT,

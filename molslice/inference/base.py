@@ -24,7 +24,7 @@ from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import IN_DOMAIN, NEAREST, REASON, SIMILARITY, Domain, Predictions
-from molslice.inference.reading import default_workers
+from molslice.inference.smiles_reader import default_workers
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError

@@ -7,7 +7,7 @@ from molslice.inference.base import SmilesPredictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import Predictions
-from molslice.inference.reading import SmilesReader
+from molslice.inference.smiles_reader import SmilesReader
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration

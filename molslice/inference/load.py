@@ -1,4 +1,4 @@
-"""Load a trained model and predict from SMILES."""
+"""Load a trained model by its folder or name: a network, an ensemble or a fit."""
 
 import warnings
 from pathlib import Path
@@ -32,8 +32,8 @@ def load_model(
     """Load a trained model.
 
     Args:
-        name_or_path: A run folder, the folder of an ensemble, a checkpoint folder (`model.safetensors` and
-            `config.yaml`), or the name of a model that ships with the package.
+        name_or_path: A run folder, the folder of an ensemble or of a fit, a checkpoint folder
+            (`model.safetensors` and `config.yaml`), or the name of a model that ships with the package.
         device: Where to compute, such as `cpu` or `cuda`.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. None
             does what was done in the training, which by default is `keep`.

@@ -21,11 +21,11 @@ from molslice.files.progress import Progress
 from molslice.folders.run import LoadedRun
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.embedding import Embedder
-from molslice.inference.forward import bounded_threads, float32_inference
 from molslice.inference.inputs import Molecules
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
+from molslice.inference.precision import bounded_threads, float32_inference
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
-from molslice.inference.reading import CHUNK_ROWS, SmilesReader
+from molslice.inference.smiles_reader import CHUNK_ROWS, SmilesReader
 from molslice.model.dropout import DropoutSampler
 from molslice.types import MoleculeBatch, MolsliceError
 
@@ -41,7 +41,7 @@ class Predictor(SmilesPredictor):
 
     A prediction depends on the molecule only. It does not depend on the other rows of the batch, on their
     order, on the precision of the training, or on torch's settings such as the default dtype and autocast. It
-    is computed in float32 (see `molslice.inference.forward`), deterministically and without dropout.
+    is computed in float32 (see `molslice.inference.precision`), deterministically and without dropout.
 
     Args:
         run: The model and its description.

@@ -2,9 +2,9 @@
 
 A learner sees a molecule as descriptors, fingerprint counts, and optionally the embedding of a trained
 encoder (`features.py`), and is fitted to values, limits and weights (`labels.py`). `base.py` is the
-interface. `kernels.py`, `truncated.py` and `trees.py` are the numerical parts, and `stacking.py` weighs the
-learners of a target against each other. `molslice.fitting.fit` trains them and `molslice.inference.fitted`
-predicts with them.
+interface. `similarities.py`, `truncated.py` and `trees.py` are the numerical parts, and `stacking.py`
+weighs the learners of a target against each other. `molslice.fitting.fit` trains them and
+`molslice.inference.fitted` predicts with them.
 
 Imports: torch, numpy, scipy, scikit-learn (for fitting only), `molslice.files`, `molslice.registry` and
 `molslice.types`. A fitted learner is a set of arrays, so that a saved model neither contains code nor depends

@@ -10,7 +10,7 @@ from molslice.files.processes import count_cores
 from molslice.learners.features import Features
 from molslice.learners.fold_averages import left_out
 from molslice.learners.labels import Labels
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 from molslice.learners.trees import TreeLearner, Trees, hidden_warnings
 
 MIN_LEAF_ROWS = 20  # scikit-learn's default

@@ -9,7 +9,8 @@ import numpy as np
 from molslice.learners.base import Learner
 from molslice.learners.features import Features, NormalScores
 from molslice.learners.fold_averages import average_unseen, left_out
-from molslice.learners.kernels import (
+from molslice.learners.labels import Labels
+from molslice.learners.similarities import (
     fit_labels,
     measure,
     min_max_kernel,
@@ -18,7 +19,6 @@ from molslice.learners.kernels import (
     solve,
     squared_distances,
 )
-from molslice.learners.labels import Labels
 from molslice.types import MolsliceError
 
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 from molslice.learners.truncated import truncated_moments
 
 

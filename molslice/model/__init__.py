@@ -1,9 +1,9 @@
 """Models: tokens in, predictions out. One file, one model, one configuration name.
 
-Contents: `base.py` (the interface of a spec), one file for each model, and what models share: `embeddings.py`
-(integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`, `depth.py` (the layer of
-each parameter), `dropout.py` (repeatable dropout), `skeleton.py` (models without memory). Models of sequences
-are in `sequences`. Models do not depend on a data set.
+Contents: `base.py` (the interface of a spec), one file for each model, and what models share:
+`embeddings.py` (integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`,
+`layer_depth.py` (the layer of each parameter), `dropout.py` (repeatable dropout), `skeleton.py` (models
+without memory). Models of sequences are in `sequences`. Models do not depend on a data set.
 Imports: `attention`, `ops`, `types`, `registry`, torch, numpy. Only `gin_virtual` imports PyG, when it is
 built.
 To add one: write `my_model.py` with a frozen dataclass `MyModelSpec(ModelSpec)`, without a list to edit. Its

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 from molslice.ops.layer_steps import draw_seed, empty_gradients_and_sums, gradients_and_sums
 
-_TRITON = kernels.load_kernels("triton_attention")
+_TRITON = kernel_choice.load_kernels("triton_attention")
 
 
 def biased_attention(
@@ -44,7 +44,7 @@ def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout:
 
 def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
     """Return whether `packed_attention` computes sequences like these, on a GPU in bfloat16 and float16."""
-    return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
+    return tokens.numel() > 0 and kernel_choice.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 
 def packed_attention(

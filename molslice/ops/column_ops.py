@@ -2,7 +2,7 @@
 
 Columns are [B, G, C, N], G groups of C, in any memory layout. Each operator has a torch form, which is the
 reference, and kernels with equal results: numpy's on the CPU (`numpy_sort.py`), Triton's on CUDA
-(`triton_sort.py`); see `kernels.py`.
+(`triton_sort.py`); see `kernel_choice.py`.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molslice.ops import kernels, numpy_sort
+from molslice.ops import kernel_choice, numpy_sort
 
-_TRITON = kernels.load_kernels("triton_sort")
+_TRITON = kernel_choice.load_kernels("triton_sort")
 _NUMPY_SORTS = (torch.float32, torch.bfloat16, torch.float16)
 AXES = "BGCN"
 _is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch before 2.7 lacks it
@@ -50,7 +50,7 @@ def empty_columns(like: Tensor, layout: str, dtype: torch.dtype) -> Tensor:
 
 def _triton_for(columns: Tensor) -> ModuleType | None:
     """Return Triton's kernels if they sort and permute such columns, else None."""
-    if _TRITON is None or not kernels.ENABLED or not columns.is_cuda:
+    if _TRITON is None or not kernel_choice.ENABLED or not columns.is_cuda:
         return None
     return _TRITON if _TRITON.supports(columns) else None
 
@@ -85,7 +85,7 @@ def _sort_into(
     ranked: Tensor,
     order: Tensor | None,
 ) -> None:
-    if kernels.ENABLED and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
+    if kernel_choice.ENABLED and values.device.type == "cpu" and values.dtype in _NUMPY_SORTS:
         numpy_sort.sort_blocks(values, token_mask, descending, to_front, ranked, order)
         return
     if triton := _triton_for(values):

@@ -10,16 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 
-_TRITON = kernels.load_kernels("triton_layers")
+_TRITON = kernel_choice.load_kernels("triton_layers")
 _NO_SEEDS: Iterator[Tensor] = iter(())
 _DRAWN: ContextVar[Iterator[Tensor]] = ContextVar("drawn seeds", default=_NO_SEEDS)  # threads have their own
 
 
 def has_kernels(tokens: Float[Tensor, "*rows D"]) -> bool:
     """Return whether kernels compute these steps for rows like these."""
-    return kernels.are_usable(_TRITON, tokens)
+    return kernel_choice.are_usable(_TRITON, tokens)
 
 
 def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:

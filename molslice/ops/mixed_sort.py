@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 from molslice.ops.layer_steps import draw_seed, empty_gradients_and_sums, gradients_and_sums
 from molslice.ops.sorting import sorted_columns
 
-_TRITON = kernels.load_kernels("triton_mix")
+_TRITON = kernel_choice.load_kernels("triton_mix")
 
 
 def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:
     """Return whether kernels mix and sort sequences like these."""
-    return tokens.numel() > 0 and kernels.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
+    return tokens.numel() > 0 and kernel_choice.are_usable(_TRITON, tokens, tokens.shape[1], head_dim, dtype)
 
 
 def mix_and_sort(

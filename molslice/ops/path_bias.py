@@ -11,12 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 from molslice.ops.path_codes import CODE_BITS, NUM_CODES
 from molslice.ops.paths import MAX_HOPS
 from molslice.types import PathCodes
 
-_TRITON = kernels.load_kernels("triton_path_bias")
+_TRITON = kernel_choice.load_kernels("triton_path_bias")
 
 
 def path_bias(
@@ -33,7 +33,7 @@ def path_bias(
     Returns:
         Values of all pairs, with the graph token as token 0. Padding has the values of pairs without a path.
     """
-    if kernels.are_usable(_TRITON, spatial):
+    if kernel_choice.are_usable(_TRITON, spatial):
         tables = torch.cat([F.pad(spatial, (0, 0, 0, NUM_CODES - len(spatial)))[None], hops])
         return _look_up(codes.distance, codes.bonds, tables, len(spatial))
     distance = codes.distance.long()

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 from molslice.ops.paths import MAX_HOPS
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
 from molslice.types import PathCodes
@@ -26,7 +26,7 @@ BLOCK = 64  # atoms whose weights fit the exponents of float32
 MANTISSA_BITS, EXPONENT_OF_ONE = 23, 127  # of float32
 LARGEST_EXPONENT = 62  # of the weight of the first atom of a block
 
-_TRITON = kernels.load_kernels("triton_path_codes")
+_TRITON = kernel_choice.load_kernels("triton_path_codes")
 
 
 def bond_codes(
@@ -69,7 +69,7 @@ def path_codes(adjacency: UInt8[Tensor, "B A A"]) -> PathCodes:
         adjacency: Symmetric codes of the bonds; `NO_BOND` where there is none, padding included.
     """
     degree = (adjacency != NO_BOND).sum(-1)
-    if _TRITON is not None and kernels.are_usable(_TRITON, adjacency):
+    if _TRITON is not None and kernel_choice.are_usable(_TRITON, adjacency):
         distance = torch.empty_like(adjacency, dtype=torch.int16)
         bonds = torch.empty_like(adjacency, dtype=torch.int32)
         _TRITON.codes_into(adjacency.contiguous(), distance, bonds, MAX_HOPS, CODE_BITS)

@@ -1,7 +1,8 @@
 """Shortest paths on a batch of small undirected graphs, on any device.
 
 A path is described by its last step: `distance(i, j)` and the neighbor of j on a shortest path from i to j.
-Of several such neighbors the one with the lowest index is used.
+Of several such neighbors the one with the lowest index is used. `path_codes.py`, `triton_path_codes.py` and
+`molslice/export/paths.py` follow the same rule in other forms.
 
 The choice between equally short paths affects only the edge encoding. The released Graphormer breaks ties in
 the order of Floyd-Warshall, which selects another path between some atoms in 11% of the molecules of

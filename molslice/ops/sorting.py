@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.ops import column_ops, kernels
+from molslice.ops import column_ops, kernel_choice
 from molslice.ops.column_ops import BY_TOKEN, index_dtype, layout_of
 from molslice.ops.features import precise
 
@@ -51,7 +51,7 @@ def sorted_columns(
 ) -> Float[Tensor, "B *K N"]:
     """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed."""
     # under a transform, `requires_grad` may not say that a gradient is needed
-    if (torch.is_grad_enabled() and values.requires_grad) or kernels.is_transformed():
+    if (torch.is_grad_enabled() and values.requires_grad) or kernel_choice.is_transformed():
         return sort_columns(values, token_mask, descending, to_front)[0]
     ranked = column_ops.sorted_op(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked, values)

@@ -7,11 +7,11 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from molslice.ops import kernels
+from molslice.ops import kernel_choice
 
 NO_SLOT = 255
 
-_TRITON = kernels.load_kernels("triton_table_sums")
+_TRITON = kernel_choice.load_kernels("triton_table_sums")
 
 
 def table_sums(table: Float[Tensor, "R D"], slots: UInt8[Tensor, "*rows K"]) -> Float[Tensor, "*rows D"]:
@@ -21,7 +21,7 @@ def table_sums(table: Float[Tensor, "R D"], slots: UInt8[Tensor, "*rows K"]) -> 
         table: At most 255 rows.
         slots: The rows to sum; `NO_SLOT` for none.
     """
-    if kernels.are_usable(_TRITON, table):
+    if kernel_choice.are_usable(_TRITON, table):
         return _sum(table, slots.contiguous())
     flat = slots.flatten(0, -2).long()
     padded = functional.pad(table, (0, 0, 0, NO_SLOT + 1 - len(table)))

@@ -151,16 +151,16 @@ def _compare(folder: Path, runs: Sequence[_Planned], quiet: bool, tell: Callable
 
 
 def _write(comparison: Comparison, folder: Path, curves: bool) -> None:
-    from molslice.training import figure  # matplotlib takes long to import
+    from molslice.training import comparison_figure  # matplotlib takes long to import
 
     comparison.write(folder)
     for suffix in ("png", "svg"):
-        write_atomically(folder / f"compare.{suffix}", figure.draw_comparison(comparison, suffix))
+        write_atomically(folder / f"compare.{suffix}", comparison_figure.draw_comparison(comparison, suffix))
     if curves:
-        columns = figure.read_curves(comparison)
-        write_atomically(folder / "curves.csv", figure.curves_table(columns))
+        columns = comparison_figure.read_curves(comparison)
+        write_atomically(folder / "curves.csv", comparison_figure.curves_table(columns))
         for suffix in ("png", "svg"):
-            write_atomically(folder / f"curves.{suffix}", figure.draw_curves(columns, suffix))
+            write_atomically(folder / f"curves.{suffix}", comparison_figure.draw_curves(columns, suffix))
 
 
 def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = False) -> Comparison:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from molslice.config import LENGTHS, RunConfig, config_to_mapping, load_config
 from molslice.config.settings import EPOCHS_DIFFER
 from molslice.data.base import Dataset
-from molslice.data.identity import changed_parts, data_identity
+from molslice.data.checksums import changed_parts, data_identity
 from molslice.files.atomic import SUFFIX, no_empty_folders, remove_stale
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object

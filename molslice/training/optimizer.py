@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from molslice.config import OptimizerConfig
 from molslice.model.count import lookup_tables
-from molslice.model.depth import layer_factors
 from molslice.model.encoder import EncoderLayer
+from molslice.model.layer_depth import layer_factors
 from molslice.tasks.base import Task
 from molslice.training.fabric import local_part
 from molslice.types import MolsliceError

@@ -18,7 +18,7 @@ from torch import nn
 from molslice.config import RunConfig, TrainingConfig, config_to_yaml
 from molslice.data import build_dataset
 from molslice.data.base import Dataset
-from molslice.data.identity import data_identity
+from molslice.data.checksums import data_identity
 from molslice.files.atomic import write_atomically
 from molslice.files.progress import hidden_progress
 from molslice.folders.run import CONFIG, DATA, MODEL, SUMMARY, read_run
@@ -26,7 +26,7 @@ from molslice.inference.held_out import write_calibration
 from molslice.inference.json_text import to_json
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.model.depth import freeze_layers
+from molslice.model.layer_depth import freeze_layers
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import Task
 from molslice.training.batches import TrainingBatches

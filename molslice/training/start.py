@@ -16,8 +16,8 @@ from molslice.folders.run import LoadedRun, model_file, read_config, read_run
 from molslice.inference.load import find_network
 from molslice.model import MODELS
 from molslice.model.base import SIZES
-from molslice.model.depth import head_names
 from molslice.model.graphormer import DescriptorState
+from molslice.model.layer_depth import head_names
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset
 from molslice.data.batching import ordered_batches
-from molslice.inference.forward import float32_inference
+from molslice.inference.precision import float32_inference
 from molslice.tasks.base import Task
 from molslice.training.fabric import reshard, sharded_inference
 

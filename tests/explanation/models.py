@@ -5,7 +5,7 @@ import torch
 from molslice.chem.featurize import molecule_arrays
 from molslice.config import config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
-from molslice.explanation.molecule import MaskedMolecule
+from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.folders.run import LoadedRun
 from molslice.inference.network import Predictor
 from molslice.model import build_model

@@ -109,7 +109,9 @@ PUSH_PULL = "CN(C)c1ccc(C=C(C#N)C#N)cc1"  # 13 atoms differ from the baseline
 def drawn(monkeypatch):
     """Return the arguments with which structures are drawn."""
     calls = []
-    monkeypatch.setattr("molslice.chem.coloring.draw_colored", lambda *values, **named: calls.append(named))
+    monkeypatch.setattr(
+        "molslice.chem.colored_drawing.draw_colored", lambda *values, **named: calls.append(named)
+    )
     return calls
 
 

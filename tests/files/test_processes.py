@@ -19,12 +19,12 @@ DEADLINE_SECONDS = 60  # only a failing test waits so long
 SLOW = """
 import sys, time
 from molslice.data.molecules import prepare
-from molslice.inference import reading
+from molslice.inference import smiles_reader
 
 def slow(*arguments):
     time.sleep(600)
 
-prepare.featurize_chunk = reading.read_smiles = slow
+prepare.featurize_chunk = smiles_reader.read_smiles = slow
 from molslice.cli import main
 sys.exit(main(sys.argv[1:]))
 """

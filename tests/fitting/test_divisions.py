@@ -9,10 +9,10 @@ import pytest
 from molslice.cli import main
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitOptions
-from molslice.fitting.errors import Measured
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.groups import connect
+from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, ROWS
 from molslice.inference.load import load_model

@@ -18,9 +18,9 @@ from molslice.data.molecules.describe import MoleculeDescriber
 from molslice.files.atomic import reserved
 from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.fitting.data import FitOptions
-from molslice.fitting.errors import Measured
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import divide_into_folds
+from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, save_learners
 from molslice.inference.evaluate import evaluate

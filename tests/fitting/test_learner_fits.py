@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from molslice.fitting.learner_fits import BASELINES
 from molslice.learners import Features
 from molslice.learners.boosting import splittable_columns
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 
 
 @pytest.mark.parametrize("name", BASELINES)

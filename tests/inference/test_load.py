@@ -6,7 +6,7 @@ from rdkit import Chem
 
 import molslice
 from molslice.inference.load import load_model
-from molslice.inference.reading import SmilesReader
+from molslice.inference.smiles_reader import SmilesReader
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, FORMS, TWO, checkpoint_folder, embedded_smiles, untrained
 

@@ -5,7 +5,7 @@ import pytest
 
 from molslice.learners import LEARNERS, Features, Labels
 from molslice.learners.gaussian_process import GaussianProcess
-from molslice.learners.kernels import fit_labels, measure, predictive_spread, solve
+from molslice.learners.similarities import fit_labels, measure, predictive_spread, solve
 from molslice.learners.stacking import Stack
 from tests.learners.test_learners import draw_features, draw_values
 

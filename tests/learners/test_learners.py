@@ -11,7 +11,7 @@ import torch
 from molslice.learners import LEARNERS, Features, Labels
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import MAX_POOL, draw_pool
-from molslice.learners.kernels import (
+from molslice.learners.similarities import (
     JITTER,
     fit_weights,
     min_max_kernel,
@@ -20,7 +20,7 @@ from molslice.learners.kernels import (
     solve,
     squared_distances,
 )
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 from molslice.types import MolsliceError
 
 

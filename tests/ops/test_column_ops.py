@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 import torch
 
-from molslice.ops import column_ops, kernels
+from molslice.ops import column_ops, kernel_choice
 from molslice.ops.column_ops import index_dtype, permute_by_torch, sort_by_torch
 from molslice.ops.sorting import permute_groups, permute_tokens, sort_columns, sorted_columns
 from tests.ops.test_sorting import some_columns
@@ -156,7 +156,7 @@ def test_transforms_of_functions():
 def test_the_torch_forms_can_be_forced(monkeypatch):
     values, mask = some_groups(3, 2, 4, 9, torch.float32)
     expected = sort_columns(values, mask)
-    monkeypatch.setattr(kernels, "ENABLED", False)
+    monkeypatch.setattr(kernel_choice, "ENABLED", False)
     monkeypatch.setattr(column_ops.numpy_sort, "sort_blocks", None)
     found = sort_columns(values, mask)
     assert torch.equal(found[0], expected[0])

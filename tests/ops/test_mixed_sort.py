@@ -6,7 +6,7 @@ import torch
 from tests.ops.triton_devices import each_device
 
 # isort: split
-from molslice.ops import kernels, mixed_sort, triton_mix
+from molslice.ops import kernel_choice, mixed_sort, triton_mix
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import has_kernels, mix_and_sort
 
@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # 
 def form(request, monkeypatch):
     if request.param == "kernels":
         monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-        monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+        monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
     return request.param
 
 
@@ -78,7 +78,7 @@ def test_values_and_gradients(shape, flags, dtype, device, form):
 @pytest.mark.parametrize("length", [2, 9, 15, 17, 19, 27, 32, 40])
 def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
     shape = (2, length, 1, 20)
     values = torch.randint(-2, 3, shape, device=device).to(torch.bfloat16)
     _, _, mask = draw(shape, torch.bfloat16, device)
@@ -100,7 +100,7 @@ def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
 @each_device
 def test_kernels_do_not_read_padding(device, monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
     values, weights, mask = draw((2, 8, 4, 6), torch.float32, device)
     real, pairs = mask[:, :, None, None], (mask[:, None] & mask[:, :, None])[:, None]
     slope = torch.randn(values.shape, device=device)
@@ -161,7 +161,7 @@ def test_dropout_is_that_of_the_weights(device, form):
 
 def test_what_the_kernels_serve(monkeypatch):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
     def serves(length, channels, dtype=torch.bfloat16):
         return has_kernels(torch.zeros(1, length, 2 * channels), channels, dtype)
@@ -172,12 +172,12 @@ def test_what_the_kernels_serve(monkeypatch):
     assert not serves(8, 129)
     assert not serves(8, 8, torch.float64)
     assert not serves(0, 8)
-    with kernels.torch_forms():
+    with kernel_choice.torch_forms():
         assert not serves(8, 8)
 
 
 def test_kernels_are_off_within_torch_forms():
-    before = kernels.ENABLED
-    with kernels.torch_forms():
-        assert not kernels.ENABLED
-    assert kernels.ENABLED is before
+    before = kernel_choice.ENABLED
+    with kernel_choice.torch_forms():
+        assert not kernel_choice.ENABLED
+    assert kernel_choice.ENABLED is before

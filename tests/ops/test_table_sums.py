@@ -6,7 +6,7 @@ import torch
 from tests.ops.triton_devices import each_device
 
 # isort: split
-from molslice.ops import kernels, table_sums, triton_table_sums
+from molslice.ops import kernel_choice, table_sums, triton_table_sums
 from molslice.ops.table_sums import NO_SLOT
 
 
@@ -14,7 +14,7 @@ from molslice.ops.table_sums import NO_SLOT
 def form(request, monkeypatch):
     if request.param == "kernels":
         monkeypatch.setattr(table_sums, "_TRITON", triton_table_sums)
-        monkeypatch.setattr(kernels, "is_on_gpu", lambda table: True)
+        monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda table: True)
     return request.param
 
 
@@ -53,8 +53,8 @@ def test_what_the_kernels_serve():
 
 def test_float64_is_summed_by_torch(monkeypatch):
     monkeypatch.setattr(table_sums, "_TRITON", triton_table_sums)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda table: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda table: True)
     table, slots = draw(9, 4, (2, 3, 5), "cpu")
-    with kernels.torch_forms():
+    with kernel_choice.torch_forms():
         expected = table_sums.table_sums(table.double(), slots)
     assert torch.equal(table_sums.table_sums(table.double(), slots), expected)

@@ -14,7 +14,7 @@ from tests.ops.triton_devices import HAS_CUDA, each_device
 
 # isort: split
 from molslice.ops import biased_attention as module
-from molslice.ops import kernels, triton_attention
+from molslice.ops import kernel_choice, triton_attention
 from molslice.ops.biased_attention import has_kernels, packed_attention
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest entry
@@ -24,7 +24,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # 
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
     monkeypatch.setattr(module, "_TRITON", triton_attention)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
 def draw(shape, dtype, device):
@@ -152,7 +152,7 @@ def test_what_the_kernels_serve():
     assert not serves(8, 129)
     assert not serves(8, 8, torch.float32)
     assert not serves(0, 8)
-    with kernels.torch_forms():
+    with kernel_choice.torch_forms():
         assert not serves(8, 8)
 
 

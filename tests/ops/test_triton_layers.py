@@ -11,7 +11,7 @@ from torch.nn import functional
 from tests.ops.triton_devices import each_device
 
 # isort: split
-from molslice.ops import kernels, layer_steps, triton_layers
+from molslice.ops import kernel_choice, layer_steps, triton_layers
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}  # of the largest entry
 
@@ -20,7 +20,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}  # of the largest entry
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
     monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
 def draw(*shape, dtype, device):

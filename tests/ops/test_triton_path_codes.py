@@ -9,7 +9,7 @@ import torch
 from tests.ops.triton_devices import HAS_CUDA, each_device
 
 # isort: split
-from molslice.ops import kernels, triton_path_bias, triton_path_codes
+from molslice.ops import kernel_choice, triton_path_bias, triton_path_codes
 from molslice.ops import path_bias as bias_module
 from molslice.ops import path_codes as codes_module
 from molslice.ops.path_bias import path_bias
@@ -45,7 +45,7 @@ def test_longer_molecules_take_the_form_of_torch():
 def _kernels(monkeypatch):
     monkeypatch.setattr(codes_module, "_TRITON", triton_path_codes)
     monkeypatch.setattr(bias_module, "_TRITON", triton_path_bias)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda table: table.dtype == torch.float32)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda table: table.dtype == torch.float32)
 
 
 @each_device

@@ -9,7 +9,7 @@ import torch
 from tests.ops.triton_devices import HAS_CUDA, each_device
 
 # isort: split
-from molslice.ops import column_ops, kernels, triton_sort
+from molslice.ops import column_ops, kernel_choice, triton_sort
 from molslice.ops.sorting import sort_columns, sorted_columns
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -101,7 +101,7 @@ def test_gradients_behind_the_same_functions(device, everywhere, monkeypatch):
         return [*ranked, *torch.autograd.grad(loss, [values])]
 
     found = run()
-    monkeypatch.setattr(kernels, "ENABLED", False)
+    monkeypatch.setattr(kernel_choice, "ENABLED", False)
     monkeypatch.setattr(column_ops, "_triton_for", lambda columns: None)
     for one, other in zip(found, run(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -13,10 +13,10 @@ import pytest
 from molslice.files.lock import lock_folder
 from molslice.model import build_model
 from molslice.model.count import parameters_by_part
-from molslice.training import compare, figure
+from molslice.training import compare, comparison_figure
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.training.comparison import Comparison, Result
-from molslice.training.figure import curves_table, draw_comparison, draw_curves, read_curves
+from molslice.training.comparison_figure import curves_table, draw_comparison, draw_curves, read_curves
 from molslice.types import DataSpec, MolsliceError
 
 FILES = {"table.csv", "table.md", "comparison.json", "compare.png", "compare.svg"}
@@ -58,7 +58,7 @@ def comparison(tmp_path):
 
 @pytest.fixture
 def config_file(build_config, write_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(figure, "draw_comparison", lambda comparison, suffix: b"drawn elsewhere")
+    monkeypatch.setattr(comparison_figure, "draw_comparison", lambda comparison, suffix: b"drawn elsewhere")
     return write_config(
         build_config(training={"max_steps": 3}, attention={"name": "softmax"}), tmp_path / "c.yaml"
     )
@@ -388,7 +388,9 @@ def test_the_curves_of_all_runs_are_in_one_figure_and_table(comparison, tmp_path
 
 def test_an_axis_of_curves_is_logarithmic_only_where_needed(monkeypatch):
     scaled = []
-    monkeypatch.setattr(figure, "set_log_scale", lambda axes, axis, values: scaled.append(axes.get_ylabel()))
+    monkeypatch.setattr(
+        comparison_figure, "set_log_scale", lambda axes, axis, values: scaled.append(axes.get_ylabel())
+    )
     columns = {
         "step": [1.0, 2.0],
         "train_loss": [100.0, 1.0],

@@ -9,7 +9,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.data import build_dataset
-from molslice.training import compare, figure
+from molslice.training import compare, comparison_figure
 from molslice.training.compare import compare_attentions, compare_runs
 from molslice.types import MolsliceError
 
@@ -20,7 +20,7 @@ WORDS = {"good": "fine great lovely warm", "bad": "dull poor slow cold"}
 def texts(tmp_path, monkeypatch):
     """Write 48 texts of two classes with different words, and a configuration."""
     monkeypatch.setenv("MOLSLICE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(figure, "draw_comparison", lambda comparison, suffix: b"drawn elsewhere")
+    monkeypatch.setattr(comparison_figure, "draw_comparison", lambda comparison, suffix: b"drawn elsewhere")
     draw = np.random.default_rng(0)
     for name, words in WORDS.items():
         (tmp_path / "texts" / name).mkdir(parents=True)

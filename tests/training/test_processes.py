@@ -33,7 +33,7 @@ import json, os, pathlib, signal, sys
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from molslice.config import load_config
-from molslice.inference.forward import float32_inference
+from molslice.inference.precision import float32_inference
 from molslice.tasks.pretraining import Pretraining
 from molslice.training import run
 from molslice.training import fabric as sharding

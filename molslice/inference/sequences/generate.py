@@ -9,8 +9,8 @@ from torch import Tensor
 
 from molslice.data.text.lexicon import Lexicon
 from molslice.files.progress import Progress
-from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
+from molslice.inference.precision import float32_inference
 from molslice.model.sequences.language import LanguageModel
 from molslice.types import MolsliceError
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from molslice.data.episodes.d4rl import TOKENS_PER_STEP, normalized_score
 from molslice.files.progress import Progress
-from molslice.inference.forward import float32_inference
 from molslice.inference.load import Predictor
+from molslice.inference.precision import float32_inference
 from molslice.types import EpisodeBatch, MolsliceError
 
 if TYPE_CHECKING:

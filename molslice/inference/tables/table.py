@@ -25,7 +25,7 @@ from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import TableRows
-from molslice.inference.reading import default_workers
+from molslice.inference.smiles_reader import default_workers
 from molslice.inference.tables.chunk_log import ChunkLog, smiles_checksum
 from molslice.inference.tables.measured import MeasuredValues
 from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from molslice.data import build_dataset
-from molslice.data.identity import changed_parts, data_identity
+from molslice.data.checksums import changed_parts, data_identity
 from molslice.data.molecules.corpus import Corpus, _divide
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_files import read_header, write_header

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from molslice.data.batching import TokenBudgetBatches
-from molslice.data.identity import data_identity
+from molslice.data.checksums import data_identity
 from molslice.data.molecules.collate import collate
 from molslice.data.molecules.joined import JoinedArray, find_shards
 from molslice.data.molecules.prepared import Prepared

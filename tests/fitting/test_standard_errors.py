@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from molslice.fitting.errors import Measured, cross_validation_factor, measure_errors
+from molslice.fitting.standard_errors import Measured, cross_validation_factor, measure_errors
 from molslice.tasks.several_classes import SeveralClasses
 
 

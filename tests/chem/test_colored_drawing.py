@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from molslice.chem.coloring import DIVERGING, SEQUENTIAL, Matrix, color_of, draw_colored
+from molslice.chem.colored_drawing import DIVERGING, SEQUENTIAL, Matrix, color_of, draw_colored
 
 # Machado, Oliveira and Fernandes 2009, severity 1, for linear RGB
 BLIND = {

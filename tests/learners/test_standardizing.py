@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from molslice.learners import LEARNERS, Features, Labels
-from molslice.learners.standard import standardize
+from molslice.learners.standardizing import standardize
 
 
 @pytest.mark.parametrize(("factor", "offset"), [(1e6, 0.0), (3e-7, 0.0), (1.0, 6.0), (-7.0, 0.3)])

@@ -4,7 +4,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.explanation.explain import Explainer
-from molslice.explanation.files import explain_to_folder, read_rows
+from molslice.explanation.picture_folder import explain_to_folder, read_rows
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, untrained
 

@@ -9,10 +9,10 @@ import torch
 from molslice.files.processes import count_cores, start_method
 from molslice.inference import base, network
 from molslice.inference.embedding import Embedder
-from molslice.inference.forward import bounded_threads
 from molslice.inference.load import load_model
 from molslice.inference.network import Predictor
-from molslice.inference.reading import default_workers
+from molslice.inference.precision import bounded_threads
+from molslice.inference.smiles_reader import default_workers
 from molslice.inference.tables import table
 from molslice.inference.tables.table import predict_table
 from tests.inference.models import checkpoint_folder, embedded_smiles
@@ -52,7 +52,7 @@ def on_device(folder):
 
 
 def test_many_rows_are_read_by_all_cores(monkeypatch):
-    monkeypatch.setattr("molslice.inference.reading.count_cores", lambda: 16)
+    monkeypatch.setattr("molslice.inference.smiles_reader.count_cores", lambda: 16)
     rows = [0, 1, 9_999, 10_000, 24_999, 25_000, 10**9]
     assert [default_workers(CUDA, count) for count in rows] == [0, 0, 0, 16, 16, 16, 16]
     assert [default_workers(CPU, count) for count in rows] == [0, 0, 0, 0, 0, 16, 16]
@@ -61,9 +61,9 @@ def test_many_rows_are_read_by_all_cores(monkeypatch):
 
 @pytest.mark.parametrize("rows", [9, 30])
 def test_a_device_has_workers_by_default(folder, on_device, tmp_path, monkeypatch, rows):
-    monkeypatch.setattr("molslice.inference.reading.DEVICE_PARALLEL_ROWS", 20)
+    monkeypatch.setattr("molslice.inference.smiles_reader.DEVICE_PARALLEL_ROWS", 20)
     monkeypatch.setattr(table, "ROW_BYTES", 1 + np.mean([len(text) for text in SMILES]))
-    monkeypatch.setattr("molslice.inference.reading.count_cores", lambda: 5)
+    monkeypatch.setattr("molslice.inference.smiles_reader.count_cores", lambda: 5)
     expected, numbers, read = load_model(folder).predict(SMILES[:rows]), [], Predictor.reader
 
     def reader(self, workers=0, **options):
@@ -85,7 +85,7 @@ def test_a_device_has_workers_by_default(folder, on_device, tmp_path, monkeypatc
 
 def test_python_on_a_cpu_starts_no_process_unasked(folder, monkeypatch):
     model = load_model(folder)
-    monkeypatch.setattr("molslice.inference.reading.PARALLEL_ROWS", 1)
+    monkeypatch.setattr("molslice.inference.smiles_reader.PARALLEL_ROWS", 1)
     monkeypatch.setattr(base, "WorkerPool", None)
     assert np.isfinite(model.predict(SMILES)).all()
 

@@ -3,10 +3,10 @@
 import pytest
 
 from molslice.model import AttentionChoice, build_model
-from molslice.model.depth import freeze_layers, layer_factors, parameter_depths
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
 from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
+from molslice.model.layer_depth import freeze_layers, layer_factors, parameter_depths
 from molslice.model.sequences.sequence import SequenceSpec
 from molslice.types import DataSpec, MolsliceError
 
