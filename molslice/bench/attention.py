@@ -22,20 +22,6 @@ from molslice.model.base import OneEncoderSpec
 from molslice.registry import near_names
 from molslice.types import AttentionSpec, MolsliceError
 
-__all__ = [
-    "ALL",
-    "DEFAULT_ENTRIES",
-    "DTYPES",
-    "SETTINGS",
-    "AttentionJob",
-    "BenchPlan",
-    "Dtype",
-    "choose_setting",
-    "read_entries",
-    "run_bench",
-    "sizes_of_config",
-]
-
 DEFAULT_ENTRIES = "softmax,softmax:fused=false,slice_sort,flow,singular"
 ALL = "all"
 MOLECULE_TOKENS = 52

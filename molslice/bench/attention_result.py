@@ -21,8 +21,6 @@ from molslice.bench.rounds import (
 from molslice.files.text_tables import csv_text, markdown_table
 from molslice.types import MolsliceError
 
-__all__ = ["COMPARED", "BenchResult", "Cell", "Compared", "Crossing", "Size"]
-
 BASELINE = "softmax"
 Compared = Literal["training", "inference", "memory"]
 COMPARED: tuple[Compared, ...] = get_args(Compared)

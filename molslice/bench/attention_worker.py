@@ -25,8 +25,6 @@ from molslice.model import AttentionChoice
 from molslice.model.sequences.sequence import SequenceClassifier, SequenceSpec
 from molslice.types import DataSpec, SequenceBatch
 
-__all__ = ["Model", "count_flops", "measure"]
-
 VOCABULARY, CLASSES = 256, 2  # bytes, and two classes as in the text task of Long Range Arena
 LOADING_TOKENS = 16
 SLOW_STEP_SECONDS = 5.0  # a longer first step needs no further warm-up

@@ -26,8 +26,6 @@ from molslice.figures import (
     to_picture,
 )
 
-__all__ = ["draw_bubbles"]
-
 MAX_PANELS = 6
 PANEL = (5.8, 4.8)  # inches
 LEGEND_ROW = 0.155  # inches

@@ -43,8 +43,6 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.files.process_memory import ended_peak_bytes, peak_bytes
 from molslice.types import MolsliceError
 
-__all__ = ["BATCHES", "DataJob", "DataResult", "measure", "run_data_bench"]
-
 # batch size and budget of tokens, as in `molslice bench train` on a CPU and on a GPU
 BATCHES = ((64, 2048), (1024, 65536))
 MEGA = 1e6

@@ -16,8 +16,6 @@ from molslice.model.sequences.decision import TOKENS_PER_STEP
 from molslice.model.skeleton import without_memory
 from molslice.types import DataSpec, EpisodeBatch, MolsliceError, SequenceBatch
 
-__all__ = ["Operations", "count_matrix_products", "count_operations"]
-
 
 def count_matrix_products(
     model: nn.Module,

@@ -19,8 +19,6 @@ from typing import IO, Any, ClassVar, Self
 from molslice.files.process_memory import resident_bytes
 from molslice.files.processes import child_program, end_with_input
 
-__all__ = ["Job", "Numbers", "Settings", "answer_request", "is_out_of_memory", "outcome_of", "run_job"]
-
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",

@@ -7,8 +7,6 @@ import torch
 
 from molslice.types import MolsliceError
 
-__all__ = ["check_device", "describe_machine"]
-
 
 def check_device(name: str) -> None:
     """Check that a device can be measured, without starting anything on the device.

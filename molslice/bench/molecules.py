@@ -21,15 +21,6 @@ from molslice.files.cache import array_checksum
 from molslice.files.processes import WorkerPool
 from molslice.types import MolsliceError
 
-__all__ = [
-    "EMBEDDED",
-    "Molecules",
-    "StoredMolecules",
-    "describe_store",
-    "featurize",
-    "open_store",
-]
-
 MAX_ROWS = 100_000  # of a file
 EMBEDDED = DataConfig("pcqm4m", {"root": "data/gap_xtb"})
 

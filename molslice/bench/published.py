@@ -10,8 +10,6 @@ baselines. None means out of memory.
 
 from typing import NamedTuple
 
-__all__ = ["LENGTHS", "PUBLISHED", "SETTING", "Published"]
-
 SETTING = "sliceformer_text"
 LENGTHS = (1024, 2048, 3072, 4096)
 

@@ -23,24 +23,6 @@ from molslice.files.text_tables import markdown_table
 from molslice.inference.json_text import to_json
 from molslice.types import MolsliceError
 
-__all__ = [
-    "GIGA",
-    "UNKNOWN",
-    "Column",
-    "Key",
-    "Measurement",
-    "Plan",
-    "Result",
-    "Row",
-    "Spread",
-    "Task",
-    "cell_text",
-    "number_text",
-    "row_table",
-    "run_rounds",
-    "spread_of",
-]
-
 GIGA = 1e9
 LARGEST = 2**63  # of a number in a result file
 UNKNOWN = "-"

@@ -11,8 +11,6 @@ from pathlib import Path
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Scores", "read_scores"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scores:

@@ -35,18 +35,6 @@ from molslice.registry import near_names
 from molslice.training.start import load_run_config
 from molslice.types import MolsliceError
 
-__all__ = [
-    "DEFAULT_ATTENTIONS",
-    "MODELS",
-    "TrainEntry",
-    "TrainJob",
-    "TrainPlan",
-    "TrainResult",
-    "find_peak",
-    "plan_entries",
-    "run_training_bench",
-]
-
 DEFAULT_ATTENTIONS = "softmax,slice_sort,flow,singular"
 # `quickstart` is the model of configs/molecule/quickstart.yaml; the others are presets
 MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(

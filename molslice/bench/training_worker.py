@@ -30,8 +30,6 @@ from molslice.training.optimizer import learning_rate
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
 
-__all__ = ["StepClock", "Training", "flops_per_token", "measure", "padded_tokens"]
-
 WARM_UP_STEPS = {"cpu": 3, "cuda": 60}  # kernels are compiled and steps captured for each shape of a batch
 SLOW_STEP_SECONDS = 5.0  # on a CPU, a slow step after the first one ends the warm-up
 MIN_STEPS = 3

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from molslice.files.urls import File
     from molslice.report.training import AnyPredictor
 
-__all__ = ["HelpFormatter", "add_options", "add_run_options", "check_needs", "positive", "split_overrides"]
-
 AUTO = "auto"
 LARGEST = 2**63 - 1
 INPUT_HELP = (

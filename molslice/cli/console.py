@@ -14,27 +14,6 @@ from molslice.files.progress import is_hidden
 if TYPE_CHECKING:
     from molslice.inference.tables.table import TableReport
 
-__all__ = [
-    "REPLACED",
-    "OutputClosedError",
-    "close_messages",
-    "close_output",
-    "escaped",
-    "open_streams",
-    "refusal_lines",
-    "say",
-    "say_failed_rows",
-    "tell",
-    "tell_refusals",
-    "tell_trained",
-    "tell_treated_rows",
-    "text_table",
-    "warnings_as_messages",
-    "write",
-    "write_json",
-    "writing_to",
-]
-
 
 REPLACED = "mixtures: the largest molecule is used in {:,} rows"
 

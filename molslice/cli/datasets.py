@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from molslice.inference.fitted import FittedPredictor
     from molslice.inference.network import Predictor
 
-__all__ = ["changes_rows", "find_model_data", "names_data"]
-
 FILES_OF_SPLITS = ("valid_path", "test_path")
 DIVIDING = [["data", option] for option in ("split", *FILES_OF_SPLITS)]
 PLACES = {"data.root", "data.cache_dir", "data.workers"}  # settings that change no row

@@ -5,8 +5,6 @@ import hashlib
 from molslice.data.base import Dataset
 from molslice.files.cache import array_checksum
 
-__all__ = ["changed_parts", "data_identity", "division_identity"]
-
 
 def data_identity(dataset: Dataset) -> dict[str, str]:
     """Compute the identity of a data set.

@@ -10,8 +10,6 @@ import numpy as np
 from molslice.files.tables import is_missing
 from molslice.types import MolsliceError
 
-__all__ = ["Dates", "read_dates"]
-
 DAY = 86_400.0  # seconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBER, ISO, POINTS, SLASHES, NAMES = "numbers", "ISO dates", "day.month.year", "slashes", "names of months"

@@ -8,8 +8,6 @@ from molslice.data.base import Kind
 from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
-__all__ = ["check_outliers", "checked_kind", "find_kind", "find_outliers", "is_log_normal", "listed_values"]
-
 CLASSES = {0.0, 1.0}
 FEW_VALUES = 5  # different values of a target that may be a class
 FEW_ROWS = 4  # rows of such a target for each of its values

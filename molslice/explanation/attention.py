@@ -16,8 +16,6 @@ from molslice.inference.maps import Kind, attention_maps
 from molslice.inference.precision import float32_inference
 from molslice.types import MolsliceError
 
-__all__ = ["check_maps", "layer_maps"]
-
 GRAPH_TOKEN = "weight for the graph token"
 
 

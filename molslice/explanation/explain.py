@@ -20,8 +20,6 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 
-__all__ = ["METHODS", "Explainer", "Method", "explain"]
-
 Method = Literal["gradients", "shapley", "attention"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SHOWN = 60  # characters of a SMILES in a message

@@ -27,8 +27,6 @@ from molslice.inference.predictions import NOT_FINITE
 from molslice.model.graphormer import Graphormer
 from molslice.types import MolsliceError
 
-__all__ = ["TOLERANCE", "check_gradients", "integrated_gradients"]
-
 TOLERANCE = 1e-3  # of the completeness error, in standard deviations of the target; for classes in log-odds
 NODES = 4  # of the quadrature in an interval
 INTERVALS = 4  # at the start

@@ -13,8 +13,6 @@ from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.types import MoleculeBatch
 
-__all__ = ["MaskedMolecule"]
-
 CPU_TOKENS, GPU_TOKENS = 2_048, 16_384  # tokens of a batch of copies
 
 

@@ -16,8 +16,6 @@ from molslice.files.urls import File
 from molslice.inference.json_text import to_json
 from molslice.types import MolsliceError
 
-__all__ = ["EXPLANATIONS", "FolderReport", "explain_to_folder", "read_rows"]
-
 EXPLANATIONS = "explanations.jsonl"
 CHUNK_ROWS = 1_000
 

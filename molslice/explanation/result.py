@@ -9,8 +9,6 @@ import numpy as np
 from molslice.explanation.score import LOG_ODDS
 from molslice.tasks.metrics import with_unit
 
-__all__ = ["AttentionView", "Contributions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Contributions:

@@ -20,8 +20,6 @@ from molslice.inference.predictions import NOT_FINITE
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
 
-__all__ = ["LOG_ODDS", "NETWORKS", "Score", "find_score"]
-
 LOG_ODDS = "log-odds"
 SHOWN = 8  # names of targets in a message
 NETWORKS = "networks"  # the part of a fitted model that can be explained

@@ -24,8 +24,6 @@ from threadpoolctl import threadpool_limits
 
 from molslice.explanation.surrogate import Surrogate
 
-__all__ = ["ShapleyValues", "exact_shapley", "sampled_shapley", "shapley_values"]
-
 EXACT_PLAYERS = 11  # up to 2,048 coalitions, about as many as sampling needs
 TOLERANCE = 0.01  # of the largest standard error, in standard deviations of the target
 FEWEST_PAIRS, FIRST_PAIRS = 8, 32  # of permutations: at least, and before the first look at the errors

@@ -15,8 +15,6 @@ from typing import Self
 
 import numpy as np
 
-__all__ = ["Surrogate"]
-
 RHO = 1.0 / 3.0  # the covariance is the product of 1 + RHO for equal players and 1 - RHO for others
 NOISE = 1e-3  # of the process, as a share of its variance
 MOST_COALITIONS = 3_072  # to which the process is fitted, in about a second

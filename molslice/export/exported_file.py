@@ -22,8 +22,6 @@ from molslice.registry import near_names
 from molslice.types import MoleculeArrays, MolsliceError
 from molslice.version import __version__
 
-__all__ = ["ATTENTIONS", "ExportReport", "export_model", "padded_arrays"]
-
 ATTENTIONS = ("softmax", "slice_sort", "flow", "singular")
 FORMAT = "molslice-export-1"
 INPUTS = ("atoms", "atom_mask", "bonds")

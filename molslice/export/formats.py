@@ -18,8 +18,6 @@ from torch.fx import GraphModule
 from molslice.files.atomic import atomic_path
 from molslice.types import MolsliceError
 
-__all__ = ["ENDINGS", "need_packages", "quiet_torch", "run_file", "write_program"]
-
 ENDINGS = (".onnx", ".pt2")
 ONNX_METADATA = "molslice"  # key of the metadata of an ONNX file
 PT2_METADATA = "molslice.json"  # name of the extra file in a .pt2 archive

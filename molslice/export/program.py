@@ -15,8 +15,6 @@ from molslice.ops.column_ops import AXES, BY_COLUMN, BY_TOKEN, permute_by_torch,
 from molslice.ops.masked import masked_mean
 from molslice.tasks.targets import TargetInfo
 
-__all__ = ["MoleculeProgram", "plain_forms"]
-
 
 class MoleculeProgram(nn.Module):
     """Predict padded molecules in the units of the targets, equal to the model up to rounding.

@@ -27,20 +27,6 @@ from molslice.files.lock import Owner, UnwritableError, lock_file
 from molslice.files.urls import Url
 from molslice.types import MolsliceError
 
-__all__ = [
-    "UnwritableError",
-    "atomic_file",
-    "atomic_folder",
-    "atomic_path",
-    "is_taken",
-    "made_folder",
-    "move_folder",
-    "no_empty_folders",
-    "remove_stale",
-    "reserved",
-    "write_atomically",
-]
-
 SUFFIX = ".partial"
 FOREIGN_SECONDS = 24 * 3600  # after this time without a change, partial files of other machines are removed
 TAKEN = "it exists; choose another folder, or remove it"

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Mapping
 
-__all__ = ["without_folders"]
-
 
 def without_folders(text: str, names: Mapping[str, str]) -> str:
     """Replace paths of folders by names, also where they begin a longer path.

@@ -11,8 +11,6 @@ from typing import Any
 from molslice.files.atomic import write_atomically
 from molslice.types import MolsliceError
 
-__all__ = ["claim_folder", "datasets_library", "download_folder", "hub_library", "load_hub"]
-
 SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset` and others
 
 

@@ -26,8 +26,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOCK", "Owner", "UnwritableError", "lock_file", "lock_folder"]
-
 LOCK = ".lock"
 PATIENCE_SECONDS = 10.0  # for the worker processes of a killed process, which end after it
 TAKEN = (errno.EAGAIN, errno.EACCES)

@@ -12,8 +12,6 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["ArrayFile", "read_array_header"]
-
 _HEADER = re.compile(
     rb"\{'descr': '([<|=>][biufc][1-9]\d?)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n"
 )

@@ -12,8 +12,6 @@ from yaml.constructor import ConstructorError
 from molslice.files.received import check_received
 from molslice.types import MolsliceError
 
-__all__ = ["load_json", "parse_json", "parse_yaml", "read_json_object"]
-
 MAX_DEPTH = 50  # levels of lists and mappings
 MAX_VALUES = 100_000  # values, with aliases expanded
 MAX_BYTES = 1 << 24  # of a JSON file

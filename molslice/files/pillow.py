@@ -5,8 +5,6 @@ from typing import Any
 
 from molslice.types import MolsliceError
 
-__all__ = ["damages", "import_pillow"]
-
 
 def import_pillow() -> Any:  # noqa: ANN401 - a module that may be missing
     """Import `PIL.Image`.

@@ -13,15 +13,6 @@ try:
 except ImportError:  # Windows
     resource = None
 
-__all__ = [
-    "available_bytes",
-    "ended_peak_bytes",
-    "limited_growth",
-    "peak_bytes",
-    "resident_bytes",
-    "restart_peak",
-]
-
 CGROUP = Path("/sys/fs/cgroup")
 NO_LIMIT = 1 << 60  # old control groups write a larger number for "no limit"
 

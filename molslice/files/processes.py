@@ -24,17 +24,6 @@ from typing import IO, Any, Self, TypeVar
 
 from molslice.types import MolsliceError
 
-__all__ = [
-    "MAX_WORKERS",
-    "WorkerPool",
-    "check_workers",
-    "child_program",
-    "count_cores",
-    "end_with_input",
-    "end_with_parent",
-    "worker_state",
-]
-
 MAX_WORKERS = 1024  # more than the cores of any supported machine
 
 _state: list[Any] = []  # of the pool of this worker

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["BYTES", "Progress", "hidden_progress", "is_hidden", "tracked"]
-
 BAR_SECONDS = 2.0
 FIRST_SECONDS, EVERY_SECONDS = 5.0, 30.0
 BYTES = "B"

@@ -20,8 +20,6 @@ from typing import Any
 from molslice.files.processes import count_cores
 from molslice.types import MolsliceError
 
-__all__ = ["ray_map"]
-
 Work = Callable[[Any], Any]
 Split = Callable[[Any], Iterable[Any]]
 

@@ -15,8 +15,6 @@ from safetensors import SafetensorError, safe_open
 
 from molslice.types import MolsliceError
 
-__all__ = ["check_inside", "check_received", "open_tensors", "read_arrays"]
-
 LARGEST_HEADER = 1 << 24  # bytes of the description and the names of the tensors
 LARGEST_ARRAYS = 1 << 32  # bytes of a file of arrays, which may be sparse and so larger than the memory
 HUB_LINKS, HUB_FILES = "snapshots", "blobs"  # folders of the cache of the Hugging Face Hub

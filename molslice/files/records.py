@@ -13,8 +13,6 @@ from molslice.files.tables.parquet import read_parquet
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Records", "read_json_lines", "read_records"]
-
 SEPARATED = (".csv", ".tsv")
 CHOICES = ".csv, .tsv, .jsonl (also compressed with gzip) or .parquet"
 

@@ -15,8 +15,6 @@ from typing import Any
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["File", "Url", "as_file", "expand_pattern", "file_size", "is_url"]
-
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # the extra of molslice by protocol
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://")
 _BUFFER = 2**16  # bytes

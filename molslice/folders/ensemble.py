@@ -7,8 +7,6 @@ from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
 from molslice.types import MolsliceError
 
-__all__ = ["ENSEMBLE", "MEMBERS", "is_ensemble", "member_folder", "member_folders", "write_ensemble"]
-
 ENSEMBLE, MEMBERS = "ensemble.json", "members"
 FORMAT = "molslice-ensemble-1"
 MOST = 100

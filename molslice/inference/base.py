@@ -30,8 +30,6 @@ from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
 
-__all__ = ["ChunkReader", "SmilesPredictor"]
-
 
 class ChunkReader(Protocol):
     """Converts chunks of SMILES to molecules in the form that a predictor takes."""

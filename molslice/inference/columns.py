@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["ERROR", "SMILES", "distinct_columns", "prediction_columns"]
-
 SMILES, ERROR = "smiles", "error"  # the columns beside the predictions of a molecule
 
 

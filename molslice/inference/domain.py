@@ -19,8 +19,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     from molslice.chem.neighbors import Described
 
-__all__ = ["DOMAIN", "TrainingDomain"]
-
 DOMAIN, ARRAYS = "domain.json", "domain.safetensors"
 FORMAT = "molslice-domain-1"
 MOST = 100_000  # molecules; of more, this many are drawn

@@ -15,8 +15,6 @@ from molslice.uncertainty.calibration import Calibration
 if TYPE_CHECKING:
     from molslice.inference.load import Predictor
 
-__all__ = ["Embedder"]
-
 COLUMN = "embedding"
 
 

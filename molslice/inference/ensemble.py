@@ -17,8 +17,6 @@ from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import Members, Predictions
 from molslice.types import MolsliceError
 
-__all__ = ["EnsemblePredictor"]
-
 
 class EnsemblePredictor(SmilesPredictor):
     """The mean of the predictions of several networks, with a spread; see `Members.of_ensemble`.

@@ -22,8 +22,6 @@ from molslice.tasks import TASKS
 from molslice.tasks.metrics import METRIC_NAMES, metric_per_target
 from molslice.types import DataSpec, MolsliceError
 
-__all__ = ["check_split", "check_targets", "count_trained", "evaluate"]
-
 KIND_NAMES = {
     "regression": "regression (numbers)",
     "classification": "classification (0 or 1)",

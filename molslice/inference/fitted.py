@@ -44,8 +44,6 @@ from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
 from molslice.uncertainty.probabilities import log_odds
 
-__all__ = ["FittedPredictor", "network_scores", "prediction_row_columns"]
-
 FILES = (FIT, LEARNER_FILE, ROWS, CALIBRATION, CALIBRATION_ARRAYS, DOMAIN, DOMAIN_ARRAYS)  # of a prediction
 
 

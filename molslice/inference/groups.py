@@ -8,8 +8,6 @@ from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 
-__all__ = ["Groups", "find_groups", "group_by_size"]
-
 Groups = Mapping[str, np.ndarray]  # by name, whether each of n molecules is in the group, bool [n]
 
 

@@ -18,8 +18,6 @@ from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
 
-__all__ = ["calibrate", "write_calibration", "write_domain"]
-
 SPLIT = "valid"
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,6 @@ from molslice.pretrained import pretrained_names
 from molslice.tasks.metrics import with_unit
 from molslice.types import MolsliceError
 
-__all__ = ["from_pretrained", "hub_card", "push_to_hub"]
-
 logger = logging.getLogger(__name__)
 
 CARD = "README.md"

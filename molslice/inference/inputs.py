@@ -18,8 +18,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
-__all__ = ["Conditions", "Molecules", "check_conditions", "condition_cells", "given_rows", "molecule_rows"]
-
 Molecules = Any
 """One SMILES or RDKit molecule, or a list, array, pandas or polars Series or DataFrame of them."""
 

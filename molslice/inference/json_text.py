@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["to_json"]
-
 
 def to_json(value: Any) -> str:  # noqa: ANN401
     """Convert to a JSON document. NaN and infinity become null, and paths become text."""

@@ -14,12 +14,9 @@ from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
-from molslice.inference.predictions import Predictions
 from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.tasks.several_classes import learned_targets
 from molslice.types import MolsliceError
-
-__all__ = ["Predictions", "Predictor", "find_model", "find_network", "load_model", "load_network"]
 
 
 def load_model(

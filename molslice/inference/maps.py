@@ -26,17 +26,6 @@ from molslice.attention import Attention
 from molslice.attention.base import ExactMap
 from molslice.types import AttentionOutput, MolsliceError, TokenContext
 
-__all__ = [
-    "AttentionCall",
-    "AttentionMap",
-    "attention_maps",
-    "influence_map",
-    "map_of",
-    "mixed_tokens",
-    "record_calls",
-    "sampled_rows",
-]
-
 LONGEST, SAMPLED = 512, 64  # with more tokens than the first number, a map has the second number of rows
 COPIES = 1 << 24  # largest number of elements in the N x N tensors of the copies of a sequence
 PROBES = 16  # random combinations of the output channels of which sampled rows are estimated

@@ -29,8 +29,6 @@ from molslice.inference.smiles_reader import CHUNK_ROWS, SmilesReader
 from molslice.model.dropout import DropoutSampler
 from molslice.types import MoleculeBatch, MolsliceError
 
-__all__ = ["Predictor"]
-
 # padded tokens of a batch: on a CPU it fits the cache, on a GPU it bounds memory
 CPU_TOKENS, GPU_TOKENS = 2_048, 8_192
 MAX_ROWS = 256

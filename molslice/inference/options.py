@@ -8,8 +8,6 @@ from molslice.inference.domain import TrainingDomain
 from molslice.inference.predictions import Members, Predictions
 from molslice.uncertainty.calibration import Calibration
 
-__all__ = ["PLAIN", "PredictionOptions", "add_intervals", "add_uncertainty"]
-
 
 @dataclass(frozen=True, slots=True)
 class PredictionOptions:

@@ -13,8 +13,6 @@ import torch
 
 from molslice.folders.run import float32_defaults
 
-__all__ = ["bounded_threads", "float32_inference"]
-
 DEVICE_THREADS = 4  # of this process while a device computes; more of them wait for each other
 
 

@@ -6,20 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "IN_DOMAIN",
-    "NEAREST",
-    "NOT_FINITE",
-    "REASON",
-    "SIMILARITY",
-    "Domain",
-    "Members",
-    "Neighbor",
-    "Predictions",
-    "TableRows",
-    "text_to_json",
-]
-
 NOT_FINITE = "the prediction for this molecule is not finite"
 IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
 

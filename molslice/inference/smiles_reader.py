@@ -8,8 +8,6 @@ from molslice.data.molecules.prepare import Featurizing, read_smiles
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool, count_cores
 
-__all__ = ["SmilesReader", "default_workers"]
-
 CHUNK_ROWS = 4096  # rows at once: enough for batches of similar length, few enough for memory
 PARALLEL_ROWS = 25_000  # fewer take less than a minute on a CPU
 DEVICE_PARALLEL_ROWS = 10_000  # one process reads fewer while others start

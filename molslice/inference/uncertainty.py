@@ -19,8 +19,6 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
 
-__all__ = ["GRID", "LEVELS", "evaluate_uncertainty", "rank_texts", "score_intervals"]
-
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 GROUP_LEVEL = 0.9
 GRID = tuple(round(0.05 * step, 2) for step in range(1, 20))  # of the miscalibration area

@@ -14,8 +14,6 @@ from molslice.inference.json_text import to_json
 from molslice.inference.uncertainty import rank_texts
 from molslice.tasks.metrics import with_unit
 
-__all__ = ["RESULT", "plot_coverage", "plot_ranking", "write_uncertainty"]
-
 RESULT = "uncertainty.json"
 _FIGURE = re.compile(r"uncertainty(_\d+)?\.png")
 BLUE, ORANGE, GRAY = "#0072b2", "#d55e00", "#8c8c8c"

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["uniform_of"]
-
 
 def uniform_of(salt: int, *indices: Tensor) -> Tensor:
     """Draw one float32 number in [0, 1) for each item, a function of the salt and of the item's indices.

@@ -4,8 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["bound_log_variance", "gaussian_losses"]
-
 LARGEST = 16.0  # of the log variance: standard deviations from 3e-4 to 3e3 in standardized units
 
 

@@ -15,17 +15,6 @@ from molslice.inference.uncertainty_figure import plot_coverage, plot_ranking
 from molslice.report.measure import SplitPredictions
 from molslice.tasks.metrics import with_unit
 
-__all__ = [
-    "MOST_POINTS",
-    "draw_calibration",
-    "draw_coverage",
-    "draw_curves",
-    "draw_errors",
-    "draw_parity",
-    "draw_ranking",
-    "drawn_rows",
-]
-
 INK = "#010203"  # becomes the color of the text around the chart
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),

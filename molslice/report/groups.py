@@ -13,8 +13,6 @@ from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
 
-__all__ = ["Group", "by_element", "by_scaffold", "by_size", "score_groups", "summarize"]
-
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
 MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
 

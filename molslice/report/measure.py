@@ -16,8 +16,6 @@ from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.load import Predictor
 from molslice.types import MoleculeArrays, MolsliceError
 
-__all__ = ["Measured", "SplitPredictions", "measure"]
-
 SPLITS = ("train", "valid", "test")
 
 

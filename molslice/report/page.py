@@ -5,19 +5,6 @@ from html import escape
 from itertools import groupby
 from typing import NewType
 
-__all__ = [
-    "Html",
-    "bars",
-    "cards",
-    "details",
-    "figures",
-    "page",
-    "paragraph",
-    "section",
-    "side_by_side",
-    "table",
-]
-
 Html = NewType("Html", str)
 
 # Nothing is loaded: no script, no font, no image from outside.

@@ -38,8 +38,6 @@ from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, r
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import rank_correlation
 
-__all__ = ["SECTIONS"]
-
 MOST_TARGETS = 6  # with charts and molecules
 MOLECULES = 6  # drawn in each group
 FEWEST = 5  # molecules of an element that has a row

@@ -31,18 +31,6 @@ from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.training.records import read_metrics
 from molslice.version import __version__
 
-__all__ = [
-    "AnyPredictor",
-    "networks_of",
-    "option_words",
-    "parameters",
-    "recorded_errors",
-    "reproduction",
-    "short_name",
-    "training",
-    "with_short_name",
-]
-
 AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (

@@ -19,8 +19,6 @@ from molslice.report.training import (
 )
 from molslice.tasks.metrics import with_unit
 
-__all__ = ["write_report"]
-
 MOST_ROWS = 10_000
 
 

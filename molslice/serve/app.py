@@ -36,8 +36,6 @@ from molslice.serve.schemas import (
 from molslice.types import MolsliceError
 from molslice.version import __version__
 
-__all__ = ["Service", "build_app"]
-
 STATIC = Path(__file__).parent / "static"
 UPLOAD_PIECE = 1_000_000  # bytes written at once
 JobId = Annotated[str, PathParameter(description="`id` of the uploaded file")]

@@ -19,8 +19,6 @@ from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.types import MolsliceError
 
-__all__ = ["Batcher", "QueueFullError"]
-
 BATCH_MOLECULES = 64
 BATCH_SHARE = 1 / 3  # of the time for a request; then each request is computed alone
 FIRST_RATE = 200.0  # molecules per second, until the rate is known

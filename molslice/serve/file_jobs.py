@@ -21,8 +21,6 @@ from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.serve.schemas import FileStatus
 from molslice.types import MolsliceError
 
-__all__ = ["FILE_ENDINGS", "FileJob", "FileJobs", "UnpackedTooLargeError"]
-
 FILE_ENDINGS = (".csv", ".tsv", ".txt", ".smi", ".smiles", ".sdf", ".jsonl")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 GZIP, GZIP_ENDING = b"\x1f\x8b", ".gz"

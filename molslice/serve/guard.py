@@ -14,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from molslice.serve.limits import Limits
 
-__all__ = ["UPLOAD_PATH", "Guard", "JsonAnswer", "PatientProtocol", "refusal"]
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

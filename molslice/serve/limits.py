@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -11,8 +11,6 @@ from typing import Any
 from molslice.files.processes import end_with_parent
 from molslice.types import MolsliceError
 
-__all__ = ["WorkerLostError", "WorkerProcess"]
-
 END_SECONDS = 1.0
 
 

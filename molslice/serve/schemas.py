@@ -4,25 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "Atom",
-    "Domain",
-    "ExplainAnswer",
-    "ExplainRequest",
-    "FileStatus",
-    "Health",
-    "LimitsAnswer",
-    "ModelCard",
-    "Neighbor",
-    "PredictAnswer",
-    "PredictRequest",
-    "Problem",
-    "Refusal",
-    "Row",
-    "Target",
-    "Uncertainty",
-]
-
 Smiles = Annotated[str, Field(description="a molecule", examples=["CCO"])]
 
 

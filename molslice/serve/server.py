@@ -12,8 +12,6 @@ from molslice.serve.guard import PatientProtocol
 from molslice.serve.limits import Limits
 from molslice.types import MolsliceError
 
-__all__ = ["model_names", "serve"]
-
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 BACKLOG = 512  # connections that wait to be accepted
 

@@ -27,8 +27,6 @@ from molslice.inference.predictions import Domain, Predictions
 from molslice.inference.tables.table import Computed, predict_table
 from molslice.types import MolsliceError
 
-__all__ = ["MOST_LEVELS", "TASKS", "ServedModel", "answer", "load_models", "reason_of"]
-
 MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 

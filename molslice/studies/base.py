@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from molslice.files.text_tables import csv_text
 from molslice.types import MolsliceError
 
-__all__ = ["Findings", "Least", "Option", "Request", "Study", "study_options"]
-
 
 class Least(int):
     """The smallest value of an option, or of each number of a tuple."""

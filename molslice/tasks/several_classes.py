@@ -7,8 +7,6 @@ import numpy as np
 from molslice.tasks.metrics import mean_absolute_error, roc_auc
 from molslice.tasks.targets import TargetInfo
 
-__all__ = ["SeveralClasses", "learned_targets"]
-
 SMALLEST = 1e-15  # of a probability in the log loss, as in scikit-learn before version 1.5
 
 

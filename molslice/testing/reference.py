@@ -10,8 +10,6 @@ from torch import Tensor
 from molslice.attention import Attention
 from molslice.types import AttentionOutput, TokenContext
 
-__all__ = ["Reference", "apply_reference"]
-
 Reference = Callable[
     [Any, Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None, Tensor | None]
 ]

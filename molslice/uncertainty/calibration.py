@@ -20,8 +20,6 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.conformal import check_level, check_rows, class_sets, intervals
 from molslice.uncertainty.probabilities import calibrate, fit_platt
 
-__all__ = ["ARRAYS", "CALIBRATION", "Calibration", "HeldOut"]
-
 CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
 FORMAT = "molslice-calibration-1"
 KINDS = ("regression", "classification", "multiclass")

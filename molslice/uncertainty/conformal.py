@@ -15,8 +15,6 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["check_level", "check_rows", "class_sets", "intervals", "quantile_rank", "required_rows"]
-
 CELLS = 1 << 22  # numbers of an array of new rows by held-out rows
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from molslice.types import MolsliceError
 
-__all__ = ["ErrorScale"]
-
 OFFSET = 0.1  # share of the mean that is added to an indicator, which may be zero, before the logarithm
 LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far outside of the training range
 RIDGE = 10.0  # rows by which slopes are drawn to zero

@@ -5,8 +5,6 @@ Source: Platt 1999, "Probabilistic Outputs for Support Vector Machines".
 
 import numpy as np
 
-__all__ = ["calibrate", "fit_platt", "log_odds"]
-
 SMALLEST = 1e-7
 STEPS = 100
 CLOSE = 1e-12

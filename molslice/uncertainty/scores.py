@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["calibration_error", "miscalibration_area", "rank_correlation"]
-
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Compute Spearman's rank correlation; tied values share their mean rank.

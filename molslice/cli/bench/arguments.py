@@ -9,8 +9,6 @@ from molslice.cli.console import say, tell, write, write_json
 if TYPE_CHECKING:
     from molslice.bench.rounds import Result
 
-__all__ = ["add_measuring", "add_molecules", "report"]
-
 
 def add_molecules(parser: argparse.ArgumentParser) -> None:
     """Add `--store` and `--input`."""

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["mix_images"]
-
 MIXUP, CUTMIX, CUT = 0.8, 1.0, 0.5  # DeiT's values: both alphas, and the share of batches that are cut
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from molslice.files.pillow import import_pillow
 
-__all__ = ["OPERATIONS", "rand_augment", "resized_crop"]
-
 NUM_OPERATIONS, LEVEL, LEVELS = 2, 9, 30  # the paper's values for ImageNet
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 Operation = Callable[[Any, float, float], Any]  # image, strength from 0 to 1, sign

@@ -13,8 +13,6 @@ from molslice.files.tables import place_of
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Documents", "Labeled", "read_class_folders"]
-
 
 class Labeled(NamedTuple):
     """The rows of one split.

@@ -14,8 +14,6 @@ from molslice.data.sequences import smallest_type
 from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
-__all__ = ["KINDS", "Lexicon"]
-
 KINDS = ("words", "characters", "bytes")
 UNKNOWN = "<unk>"
 LINE_ENDS = {"words": "<eos>", "characters": "\n"}

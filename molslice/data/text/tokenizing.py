@@ -15,8 +15,6 @@ from molslice.files.progress import tracked
 from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
-__all__ = ["Tokenizing", "fingerprint", "tokenize"]
-
 DEFAULT_TOKENS = "words"
 DEFAULT_MAX_TOKENS = 512
 DEFAULT_VOCABULARY = 16_000

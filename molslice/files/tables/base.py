@@ -11,8 +11,6 @@ from molslice.files.urls import File
 from molslice.registry import near_names
 from molslice.types import MolsliceError
 
-__all__ = ["Chunk", "MissingColumnError", "Row", "Table", "Unreadable", "place_of", "trimmed"]
-
 SHEETS = (".xlsx", ".xlsm")  # endings of Excel workbooks
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Unicode does not count as blanks
 

@@ -13,8 +13,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DEFAULT_FORMAT", "NumberFormat", "class_words", "is_missing", "labels", "numbers"]
-
 MISSING = ("", "nan", "na", "n/a", "<na>", "null", "none")
 TRUTH = {"true": 1.0, "false": 0.0}
 CLASS_WORDS = {

@@ -9,8 +9,6 @@ import numpy as np
 from molslice.files.tables.cells import CLASS_WORDS, DEFAULT_FORMAT, TRUTH, NumberFormat, is_missing
 from molslice.types import MolsliceError
 
-__all__ = ["KNOWN_CLASSES", "class_key", "class_numbers", "count_classes", "has_words", "known_numbers"]
-
 KNOWN_CLASSES = {**CLASS_WORDS, **TRUTH}
 _WORD = re.compile(r"[^\W\d_].*|[+-]+(/-)?")  # not a number, a limit, a date, or a text such as `10 nM`
 

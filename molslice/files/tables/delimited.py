@@ -14,8 +14,6 @@ from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["DELIMITERS", "DelimitedTable"]
-
 LONGEST = 2**24  # maximum characters of a row
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 SAMPLED_LINES = 20

@@ -13,8 +13,6 @@ from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["ExcelTable", "open_workbook"]
-
 OLD = b"\xd0\xcf\x11\xe0"  # of .xls, and of any workbook with a password
 LARGEST = 2**32  # bytes of the unpacked workbook
 NOT_AVAILABLE = "#N/A"

@@ -10,8 +10,6 @@ from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["NULL", "JsonTable", "as_text", "as_value"]
-
 LONGEST = 2**24  # maximum bytes of a line
 
 

@@ -14,8 +14,6 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ParquetTable", "open_parquet", "read_parquet"]
-
 BATCH_ROWS = 4096
 
 

@@ -8,8 +8,6 @@ from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["STRUCTURE", "SdfTable"]
-
 LONGEST = 2**24  # maximum bytes of a record
 STRUCTURE, NAME = "structure", "name"
 END = b"$$$$"

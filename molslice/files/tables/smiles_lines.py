@@ -9,8 +9,6 @@ from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
 from molslice.types import MolsliceError
 
-__all__ = ["SmilesLines"]
-
 LONGEST = 2**24  # maximum bytes of a line
 SAMPLED_LINES = 20
 SMILES, NAME = "smiles", "name"

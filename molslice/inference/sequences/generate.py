@@ -14,8 +14,6 @@ from molslice.inference.precision import float32_inference
 from molslice.model.sequences.language import LanguageModel
 from molslice.types import MolsliceError
 
-__all__ = ["Generation", "generate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Generation:

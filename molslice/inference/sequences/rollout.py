@@ -17,8 +17,6 @@ from molslice.types import EpisodeBatch, MolsliceError
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["play", "rollout"]
-
 AT_ONCE = 32  # episodes that share a forward pass
 
 

@@ -26,8 +26,6 @@ from molslice.files.parsing import read_json_object
 from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
-__all__ = ["ChunkLog", "describe_difference", "log_folder", "unfinished_error"]
-
 IDENTITY, RECORDS = "prediction.json", "chunks"
 CHECKSUM_BYTES, LENGTH_BYTES = 32, 8  # before the content of a record
 WORDS = {

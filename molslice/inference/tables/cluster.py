@@ -16,8 +16,6 @@ from molslice.inference.options import PredictionOptions
 from molslice.inference.tables.chunk_log import log_folder, unfinished_error
 from molslice.inference.tables.table import Computed, TableReport, predict_table
 
-__all__ = ["RayEngine"]
-
 
 @dataclass(slots=True)
 class RayEngine:

@@ -24,8 +24,6 @@ from molslice.inference.tables.cluster import RayEngine
 from molslice.inference.tables.table import TableReport, check_source, predict_table, prediction_identity
 from molslice.types import MolsliceError
 
-__all__ = ["is_folder", "output_name", "predict_folder"]
-
 RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the state of each input
 INPUTS = "inputs"  # the key of the states by the name of the output
 LONGEST = 2**26  # maximum bytes of it

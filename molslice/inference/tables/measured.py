@@ -16,8 +16,6 @@ from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
 from molslice.types import MolsliceError
 
-__all__ = ["MeasuredValues"]
-
 
 class MeasuredValues:
     """Measured values in the input, and their predictions.

@@ -23,8 +23,6 @@ from molslice.files.urls import File
 from molslice.inference.predictions import TableRows, text_to_json
 from molslice.types import MolsliceError
 
-__all__ = ["ENDINGS", "STDOUT", "TABLES", "Sink", "format_value", "open_sink"]
-
 STDOUT = Path("-")  # standard output in place of a file
 JSON = (".jsonl", ".jsonl.gz")
 TABLES = (".csv", ".csv.gz", ".parquet", *JSON)

@@ -15,8 +15,6 @@ from molslice.inference.tables.sinks import TABLES, open_sink
 from molslice.inference.tables.table import check_target
 from molslice.types import MoleculeArrays
 
-__all__ = ["StoreTableReport", "write_store_table"]
-
 CHUNK_ROWS = 2_000  # about two seconds of one core
 
 

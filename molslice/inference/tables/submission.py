@@ -7,8 +7,6 @@ from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.inference.load import Predictor
 from molslice.types import MolsliceError
 
-__all__ = ["predict_submission"]
-
 
 def predict_submission(
     predictor: Predictor,

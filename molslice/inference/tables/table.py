@@ -31,8 +31,6 @@ from molslice.inference.tables.measured import MeasuredValues
 from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.types import MolsliceError
 
-__all__ = ["Computed", "Engine", "TableReport", "check_target", "estimate_rows", "predict_table"]
-
 Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
 Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
@@ -326,6 +324,7 @@ def check_target(target: File, endings: Sequence[str]) -> None:
 
 
 def check_source(sources: Sequence[File], target: File) -> None:
+    """Refuse an output that is one of the inputs."""
     for source in sources:
         if isinstance(source, Url) or isinstance(target, Url):
             same = source == target

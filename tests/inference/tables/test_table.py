@@ -22,8 +22,8 @@ from molslice.cli import main
 from molslice.files.tables import open_table
 from molslice.fitting.fit import fit
 from molslice.inference.domain import TrainingDomain
-from molslice.inference.load import Predictions, load_model
-from molslice.inference.predictions import NOT_FINITE
+from molslice.inference.load import load_model
+from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.inference.tables.sinks import format_value
 from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
