@@ -197,13 +197,16 @@ def uncertainty_text(result: dict[str, Any]) -> str:
     from molslice.inference.uncertainty import rank_texts
     from molslice.tasks.metrics import format_metric
 
-    levels, groups, lines = [], [], []
+    levels, classes, groups, lines = [], [], [], []
     for target in result["targets"]:
         if not target["count"]:
             lines.append(f"{target['name']}: no molecule has a measured value")
             continue
         for entry in target["levels"]:
             levels.append((target["name"], *_coverage_cells(entry)))
+        for entry in target.get("classes", ()):
+            cells = entry["class"], f"{entry['count']:,}", *_coverage_cells(entry)
+            classes.append((target["name"], *cells))
         for entry in target["groups"]:
             cells = format_metric(entry["error"]), *_coverage_cells(entry)
             groups.append((target["name"], entry["group"], str(entry["count"]), *cells))
@@ -212,12 +215,19 @@ def uncertainty_text(result: dict[str, Any]) -> str:
             f"{target['name']}: miscalibration area {target['miscalibration_area']:.3f}; rank correlation of "
             f"error with {ranks}"
         )
+        if "brier_score" in target:
+            error, brier = (target[name]["predicted"] for name in ("calibration_error", "brier_score"))
+            lines.append(f"{target['name']}: calibration error {error:.3f}; Brier score {brier:.3f}")
     numbers = any("width" in entry for target in result["targets"] for entry in target["levels"])
     size = "width" if numbers else "classes in a set"
     return "\n".join(
         [
             text_table(("target", "interval", "coverage", size), levels),
             "",
+            *(
+                [text_table(("target", "class", "rows", "interval", "coverage", size), classes), ""]
+                * bool(classes)
+            ),
             text_table(("target", "molecules", "rows", "error", "interval", "coverage", size), groups),
             "",
             *lines,

@@ -1,6 +1,6 @@
 """How good the uncertainties of a model are on held-out rows: coverage, width and ranking."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
@@ -17,6 +18,7 @@ from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
+from molslice.uncertainty.conformal import class_sets
 from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -46,14 +48,16 @@ def evaluate_uncertainty(
     Returns:
         `split`, `rows` (those with a prediction), `calibration` (what the intervals are computed from), and
         `targets`. For each target: `name`, `unit`, `count`, `levels` (for each stated level: `coverage`, its
-        `standard_error`, and `width` in the unit of the target, or the coverage of each class, `set_size`,
-        and the share of `empty_sets` and of `double_sets`, which have both classes), `by_level` (`level` and
+        `standard_error`, and `width` in the unit of the target, or `set_size`), `by_level` (`level` and
         `coverage` of a fine grid), `miscalibration_area`,
-        `rank_correlation` of the absolute error with the `spread` and with the `width` (None if undefined),
+        `rank_correlation` of the error with the `spread` and with the `width` (None if undefined),
         `groups` (for each group by size and by scaffold: `count`, `error`, `coverage`, `width`), and `bins`
-        (mean uncertainty and mean error of fifths of the rows by uncertainty). For classes also
-        `class_counts` (rows of class 0 and of class 1), and `calibration_error` and `brier_score` of the
-        prediction and of the calibrated probability.
+        (mean uncertainty and mean error of fifths of the rows by uncertainty). For K classes also
+        `set_sizes` of each level (the share of sets of 0 to K classes; for two classes also as `empty_sets`
+        and `double_sets`, with `coverage_class_0` and `coverage_class_1`), `classes` (coverage and `set_size`
+        of the rows of each class, at each level), `class_counts`, and `calibration_error` and `brier_score`
+        of the prediction and of the calibrated probability: of class 1 of two classes, and of more than two
+        the mean of `class_calibration_errors` and the sum of the squared errors of all classes.
 
     Raises:
         MolsliceError: The split has calibrated the model, has no labels, or the model has no intervals.
@@ -66,11 +70,6 @@ def evaluate_uncertainty(
     if split in CALIBRATED_ON:
         raise MolsliceError(
             f"uncertainty cannot be evaluated on the split {split!r}: it trained or calibrated the model"
-        )
-    if predictor.targets.kind == "multiclass":
-        raise MolsliceError(
-            f"the coverage of sets is measured for two classes; {predictor.name} has "
-            f"{len(predictor.targets.classes)}"
         )
     check_split(predictor, dataset, split)
     calibration = predictor.find_calibration()
@@ -88,21 +87,59 @@ def evaluate_uncertainty(
     def column(values: Any) -> Any:  # noqa: ANN401
         return None if values is None else values[good, index].astype(np.float64)
 
+    def probabilities(values: Any) -> Any:  # noqa: ANN401
+        """Return the values of each class, float64 [n, K]: class 0 of two has the others of class 1."""
+        if values is None or predictor.classes is not None:
+            return None if values is None else values[good].astype(np.float64)
+        return two_classes(column(values))
+
     targets = []
     for index, (name, unit) in enumerate(zip(predictor.target_names, predictor.target_units, strict=True)):
         first = next(iter(at.values()))
-        guess, spread = column(first.values), column(first.spread)
+        spread = column(first.spread)
         if calibration.kind == "regression":
             bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
-            scores = score_intervals(truth[good, index], guess, bounds, spread, groups)
+            scores = score_intervals(truth[good, index], column(first.values), bounds, spread, groups)
         else:
             sets = {
                 level: chosen.sets[good, index] for level, chosen in at.items() if chosen.sets is not None
             }
-            calibrated = column(first.calibrated)
-            scores = _score_classes(truth[good, index], guess, calibrated, sets, spread, groups)
+            names = class_names(predictor, index)
+            if predictor.classes is not None and first.spread is not None:  # of the most probable class
+                most = first.values[good].argmax(1)
+                spread = first.spread[good, most].astype(np.float64)
+            guesses = {
+                "predicted": probabilities(first.values),
+                "calibrated": probabilities(first.calibrated),
+            }
+            guesses = {name: guess for name, guess in guesses.items() if guess is not None}
+            scores = score_sets(truth[good, index], guesses, sets, names, spread, groups)
         targets.append({"name": name, "unit": unit, **scores})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
+
+
+def score_learned_sets(predictor: FittedPredictor) -> dict[str, Any]:
+    """Compare the sets of the training rows of a fit with their classes, as `evaluate_uncertainty` does.
+
+    The sets are computed from the out-of-fold prediction of each row, among those of all rows, so that the
+    coverage is near the level in any case.
+    """
+    calibration, targets = predictor.find_calibration(), []
+    levels = _possible(calibration)
+    for index, held_out in enumerate(calibration.targets):
+        guess, truth = held_out.predicted, held_out.truth
+        one_fold = np.zeros(len(truth), np.int64)
+        sets = {level: class_sets(guess[None], guess, truth, one_fold, level) for level in levels}
+        probabilities = guess if guess.ndim == 2 else two_classes(guess)
+        scores = score_sets(truth, {"predicted": probabilities}, sets, class_names(predictor, index))
+        targets.append({"name": held_out.name, "unit": "", **scores})
+    rows = max(target["count"] for target in targets)
+    return {"split": "train", "rows": rows, "calibration": calibration.source, "targets": targets}
+
+
+def class_names(predictor: SmilesPredictor, target: int) -> tuple[str, ...]:
+    """Return the names of the classes of a target, "0" and "1" if they have none."""
+    return predictor.class_names[target] if predictor.class_names else ("0", "1")
 
 
 def _possible(calibration: Calibration) -> list[float]:
@@ -151,31 +188,77 @@ def score_intervals(
     }
 
 
-def _score_classes(
+def two_classes(probabilities: np.ndarray) -> np.ndarray:
+    """Return the probabilities of class 0 and class 1, [n, 2], from the ones of class 1, [n]."""
+    return np.stack([1.0 - probabilities, probabilities], axis=1)
+
+
+def score_sets(
     truth: np.ndarray,
-    predicted: np.ndarray,
-    calibrated: np.ndarray,
+    guesses: Mapping[str, np.ndarray],
     sets: Mapping[float, np.ndarray],
-    spread: np.ndarray | None,
-    groups: Mapping[str, Groups],
+    names: Sequence[str],
+    spread: np.ndarray | None = None,
+    groups: Mapping[str, Groups] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    known, errors = np.isfinite(truth), np.abs(truth - predicted)
+    """Compare sets of K classes, and their probabilities, with the measured classes of n rows.
+
+    Args:
+        truth: Index of the class, float64 [n], NaN where missing.
+        guesses: Probability of each class, float64 [n, K] each: the predictions, then calibrated ones, unless
+            the predictions are calibrated.
+        sets: Whether the set of each level has each class, bool [n, K]. The levels are as in
+            `score_intervals`.
+        names: Names of the classes.
+        spread: Stated uncertainties, float64 [n]; None without them.
+        groups: Groups of the n rows.
+
+    Returns:
+        The numbers of a target; see `evaluate_uncertainty`. The error of a row is 1 - probability of its
+        class.
+
+    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability"; Kull et al. 2019,
+    "Beyond Temperature Scaling" (the calibration error of each class).
+    """
+    known, count = np.isfinite(truth), len(names)
     labels = np.where(known, truth, 0.0).astype(np.int64)
-    inside = {level: in_set[np.arange(len(labels)), labels] for level, in_set in sets.items()}
+    rows, right = np.arange(len(labels)), labels[:, None] == np.arange(count)
+    inside = {level: in_set[rows, labels] for level, in_set in sets.items()}
     sizes = {level: in_set.sum(1) for level, in_set in sets.items()}
+    predicted, best = guesses["predicted"], [*guesses.values()][-1]
+    errors, unsure = 1.0 - predicted[rows, labels], 1.0 - best.max(1)
     summary = _summarize(known, errors, inside, "set_size", sizes, groups)
+    classes = []
     for entry in summary["levels"]:
-        covered, size = inside[entry["level"]], sizes[entry["level"]]
-        entry |= {f"coverage_class_{c}": _mean(covered, known & (labels == c)) for c in (0, 1)}
-        entry |= {"empty_sets": _mean(size == 0, known), "double_sets": _mean(size == 2, known)}
-    unsure = 0.5 - np.abs(calibrated - 0.5)
-    guesses = {"predicted": predicted, "calibrated": calibrated}
+        level = entry["level"]
+        entry["set_sizes"] = [_mean(sizes[level] == size, known) for size in range(count + 1)]
+        for label, name in enumerate(names):
+            of_class = known & right[:, label]
+            scores = _at_level(level, inside[level], "set_size", sizes[level], of_class)
+            classes.append({"class": name, **scores})
+            if count == 2:
+                entry[f"coverage_class_{label}"] = scores["coverage"]
+        if count == 2:
+            entry["empty_sets"], _, entry["double_sets"] = entry["set_sizes"]
+    calibration_errors = {
+        guess: [calibration_error(values[known, label], right[known, label]) for label in range(count)]
+        for guess, values in guesses.items()
+    }
+    share = 1.0 if count > 2 else 0.5  # both of two classes have the same squared error
     return {
         **summary,
+        "classes": classes,
         "rank_correlation": _rankings(errors, spread, unsure),
-        "calibration_error": {name: calibration_error(guess, truth) for name, guess in guesses.items()},
-        "class_counts": [int((known & (labels == label)).sum()) for label in (0, 1)],
-        "brier_score": {name: _mean((guess - labels) ** 2, known) for name, guess in guesses.items()},
+        # of two classes, class 1 stands for both
+        "calibration_error": {
+            guess: float(np.mean(of_class if count > 2 else of_class[1:]))
+            for guess, of_class in calibration_errors.items()
+        },
+        "class_calibration_errors": calibration_errors,
+        "class_counts": right[known].sum(0).tolist(),
+        "brier_score": {
+            guess: _mean(share * ((values - right) ** 2).sum(1), known) for guess, values in guesses.items()
+        },
         "bins": _bins(unsure[known], errors[known]),
     }
 
@@ -195,15 +278,7 @@ def _summarize(
     """Return the numbers that intervals and sets have in common; `known` rows have a measured value."""
 
     def at_level(level: float, rows: np.ndarray) -> dict[str, Any]:
-        """Return coverage and size, and the standard error of the coverage if the stated level is right."""
-        count = int(rows.sum())
-        return {
-            "level": level,
-            "count": count,
-            "coverage": _mean(inside[level], rows),
-            "standard_error": float(np.sqrt(level * (1 - level) / count)) if count else float("nan"),
-            size_name: _mean(sizes[level], rows),
-        }
+        return _at_level(level, inside[level], size_name, sizes[level], rows)
 
     by_level = [{"level": level, "coverage": _mean(covered, known)} for level, covered in inside.items()]
     grid = [entry for entry in by_level if entry["level"] in GRID]
@@ -221,6 +296,20 @@ def _summarize(
         "by_level": by_level,
         "miscalibration_area": area,
         "groups": table,
+    }
+
+
+def _at_level(
+    level: float, inside: np.ndarray, size_name: str, sizes: np.ndarray, rows: np.ndarray
+) -> dict[str, Any]:
+    """Return coverage and size, and the standard error of the coverage if the stated level is right."""
+    count = int(rows.sum())
+    return {
+        "level": level,
+        "count": count,
+        "coverage": _mean(inside, rows),
+        "standard_error": float(np.sqrt(level * (1 - level) / count)) if count else float("nan"),
+        size_name: _mean(sizes, rows),
     }
 
 

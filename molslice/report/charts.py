@@ -131,19 +131,24 @@ def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np
 
 
 @_as_svg
-def draw_calibration(axes: Axes, split: SplitPredictions, target: int) -> None:
-    """Draw the share of class 1 against its predicted probability, in ten groups of equal size."""
-    chosen = split.known(target)
-    truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
+def draw_calibration(axes: Axes, is_class: np.ndarray, predicted: np.ndarray, name: str) -> None:
+    """Draw the share of a class against its predicted probability, in ten groups of equal size.
+
+    Args:
+        axes: The axes.
+        is_class: Whether a molecule has the class, bool [n].
+        predicted: Its predicted probability, float64 [n].
+        name: The name of the class.
+    """
     order = np.argsort(predicted, kind="stable")
     for rows in np.array_split(order, min(BINS, max(1, len(order) // 5))):
         if len(rows):
-            share = truth[rows].mean()
+            share = is_class[rows].mean()
             error = np.sqrt(share * (1 - share) / len(rows))
             axes.errorbar(predicted[rows].mean(), share, yerr=error, fmt="o", color=LINE, capsize=2)
     axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
     axes.set(aspect="equal", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes.set(xlabel="predicted probability", ylabel="share of class 1")
+    axes.set(xlabel="predicted probability", ylabel=literal(f"share of class {name}"))
 
 
 @_as_svg

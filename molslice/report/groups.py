@@ -24,8 +24,8 @@ class Group:
     Attributes:
         name: What the molecules have in common.
         count: Number of molecules with a known target.
-        error: Mean absolute error, or ROC-AUC; NaN if it is not defined.
-        spread: Standard error of the mean absolute error; NaN for fewer than two molecules and for classes.
+        error: The value of `group_metric`; NaN if it is not defined.
+        spread: Its standard error; NaN for fewer than two molecules and for the ROC-AUC.
     """
 
     name: str
@@ -73,16 +73,25 @@ def by_scaffold(measured: Measured) -> Groups | None:
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
 
 
+def group_metric(measured: Measured, target: int) -> str:
+    """Return the name of the metric of groups: also small ones, which lack some of several classes."""
+    if (several := measured.predictor.classes) is not None:
+        return "class_error" if several.ordered else "accuracy"
+    return "roc_auc" if measured.has_classes(target) else "mae"
+
+
 def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
-    """Compute the error of a target for each group with known values."""
-    split, classes = measured.judged, measured.predictor.targets.kind == "classification"
-    known = split.known(target)
+    """Compute the error of a target for each group with known values; see `group_metric`."""
+    split, several, metric = measured.judged, measured.predictor.classes, group_metric(measured, target)
+    known, truths = split.known(target), split.truth[:, target]
+    guesses = split.predicted[:, target] if several is None else several.choose(split.predicted)
+    if metric == "accuracy":  # the mean distance of right and wrong, 1 and 0, from 0
+        truths, guesses = np.zeros_like(truths), (guesses == truths).astype(np.float64)
     scored = []
     for name, members in groups.items():
         rows = known[members[known]]
         if len(rows):
-            truth, predicted = split.truth[rows, target], split.predicted[rows, target]
-            scored.append(summarize(name, truth, predicted, classes=classes))
+            scored.append(summarize(name, truths[rows], guesses[rows], classes=metric == "roc_auc"))
     return scored
 
 

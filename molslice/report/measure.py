@@ -14,6 +14,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.load import Predictor
+from molslice.inference.uncertainty import two_classes
 from molslice.types import MoleculeArrays, MolsliceError
 
 SPLITS = ("train", "valid", "test")
@@ -29,7 +30,7 @@ class SplitPredictions:
         total: Number of rows of the split with a known target that can be read.
         rows: Row numbers of those that are predicted, all or a sample, int64 [n].
         truth: Targets, float64 [n, T], NaN where missing.
-        predicted: Predictions, float64 [n, T].
+        predicted: Predictions, float64 [n, T]; of more than two classes their probabilities, float64 [n, K].
     """
 
     name: str
@@ -63,6 +64,18 @@ class Measured:
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
+
+    def has_classes(self, target: int) -> bool:  # noqa: ARG002
+        """Whether a target has classes."""
+        return self.predictor.targets.kind != "regression"
+
+    def probabilities(self, split: SplitPredictions, target: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the class of the known rows of a split, int [k], and its probabilities, float64 [k, K]."""
+        known = split.known(target)
+        values = split.predicted[known]
+        if self.predictor.classes is None:
+            values = two_classes(values[:, target])
+        return split.truth[known, target].astype(np.int64), values
 
     @property
     def judged(self) -> SplitPredictions:
@@ -109,11 +122,6 @@ def measure(
         raise MolsliceError(
             f"a report is about molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
-    if predictor.targets.kind == "multiclass":
-        raise MolsliceError(
-            f"a report needs numbers or two classes; {predictor.name} has {len(predictor.targets.classes)} "
-            "classes, whose errors are printed by molslice evaluate and on the card of the model"
-        )
     check_targets(predictor, dataset)
     kept = _kept_predictions(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
     splits = []
@@ -139,12 +147,12 @@ def measure(
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
-    """Read the predictions in `rows.csv`, float64 [rows, T]; None for another data set or use of mixtures."""
+    """Read the predictions in `rows.csv`, float64 [rows, T or K]; None for other data or use of mixtures."""
     path = predictor.folder / ROWS
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
-    names = prediction_row_columns(predictor.target_names, given=predictor.condition_names)
+    names = prediction_row_columns(predictor.target_names, predictor.classes, predictor.condition_names)
     check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)

@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.uncertainty import evaluate_uncertainty, rank_texts
+from molslice.inference.uncertainty import class_names, evaluate_uncertainty, rank_texts, score_learned_sets
 from molslice.report.charts import (
     MOST_POINTS,
     draw_calibration,
@@ -20,7 +21,7 @@ from molslice.report.charts import (
     draw_ranking,
     drawn_rows,
 )
-from molslice.report.groups import Groups, by_element, by_scaffold, by_size, score_groups
+from molslice.report.groups import Groups, by_element, by_scaffold, by_size, group_metric, score_groups
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
     Html,
@@ -34,29 +35,31 @@ from molslice.report.page import (
     table,
 )
 from molslice.report.training import with_short_name
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric, roc_auc, with_unit
+from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
-from molslice.uncertainty.scores import rank_correlation
+from molslice.uncertainty.scores import calibration_error, rank_correlation
 
 MOST_TARGETS = 6  # with charts and molecules
+MOST_CLASSES = 6  # with charts
 MOLECULES = 6  # drawn in each group
 FEWEST = 5  # molecules of an element that has a row
+COVERAGE = ("rows", "interval", "covered")
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
 
 def errors(measured: Measured) -> Html:
     """Return the errors of each target on each split."""
-    classes = measured.predictor.targets.kind == "classification"
-    numbers = ("ROC-AUC", "Brier score") if classes else ("MAE", "RMSE", "R²", "Spearman")
-    header = ["target", "split", "molecules", *numbers]
-    rows = []
+    tables: dict[tuple[str, ...], list[list[str]]] = {}  # by the names of the errors
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
             known = split.known(index)
-            truth, predicted = split.truth[known, index], split.predicted[known, index]
-            scores = _class_errors(truth, predicted) if classes else _value_errors(truth, predicted)
+            if measured.has_classes(index):
+                scores = _class_errors(measured, split, index)
+            else:
+                scores = _value_errors(split.truth[known, index], split.predicted[known, index])
             cells = [with_unit(name, unit), _split_name(split), f"{len(known):,}"]
-            rows.append([*cells, *map(format_metric, scores)])
+            rows = tables.setdefault(tuple(scores), [])
+            rows.append([*cells, *map(format_metric, scores.values())])
     notes = [
         paragraph(
             f"{split.name}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
@@ -75,7 +78,8 @@ def errors(measured: Measured) -> Html:
     if seen := _seen(measured):
         note = f"{measured.judged.name}: the model was trained on {seen} molecules; its error for new ones is"
         notes.append(paragraph(f"{note} larger.", soft=True))
-    parts = [table(header, rows), *notes]
+    parts = [table(["target", "split", "molecules", *names], rows) for names, rows in tables.items()]
+    parts += notes
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
         further = further_rows(measured.predictor.model.about)
@@ -92,13 +96,21 @@ def _seen(measured: Measured) -> str:
 
 
 def predictions(measured: Measured) -> Html:
-    """Return charts of predictions against measurements, and of their errors or calibration."""
-    classes = measured.predictor.targets.kind == "classification"
-    charts = []
+    """Return charts of predictions against measurements, and of their errors; confusion and calibration."""
+    charts, tables = [], list[Html]()
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        if classes:
-            caption = f"{name}: share of class 1 on {measured.judged.name} in groups of equal size, with"
-            charts.append((draw_calibration(measured.judged, index), f"{caption} standard errors."))
+        if measured.has_classes(index):
+            tables += _confusion(measured, index)
+            labels, probabilities = measured.probabilities(measured.judged, index)
+            classes = [*enumerate(class_names(measured.predictor, index))]
+            shown = classes[1:] if len(classes) == 2 else classes[:MOST_CLASSES]
+            for label, word in shown:
+                chart = draw_calibration(labels == label, probabilities[:, label], word)
+                caption = f"{name}: share of class {word} on {measured.judged.name} in groups of equal size,"
+                charts.append((chart, f"{caption} with standard errors."))
+            if len(classes) > MOST_CLASSES:
+                note = f"The first {MOST_CLASSES} of {len(classes)} classes have a chart."
+                tables.append(paragraph(note, soft=True))
             continue
         model = measured.predictor
         logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[index].logarithmic
@@ -109,7 +121,7 @@ def predictions(measured: Measured) -> Html:
         caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, logarithmic=logarithmic)
         charts.append((errors, f"{caption}."))
-    return section(figures(charts), *_left_out(measured))
+    return section(*tables, figures(charts), *_left_out(measured))
 
 
 def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
@@ -134,22 +146,34 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
 
 def uncertainty(measured: Measured) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
-    split = measured.judged
+    split, model = measured.judged, measured.predictor
+    of_learned = split.name == "train" and split.is_unseen and measured.has_classes(0)
     try:
-        result = evaluate_uncertainty(measured.predictor, measured.dataset, split.name, rows=split.rows)
+        if of_learned and isinstance(model, FittedPredictor):
+            result = score_learned_sets(model)
+        else:
+            result = evaluate_uncertainty(model, measured.dataset, split.name, rows=split.rows)
     except MolsliceError as error:
         return paragraph(f"Not measured: {error}.", soft=True)
-    charts, rows, notes = [], [], []
-    if missing := len(split.rows) - result["rows"]:
+    lead = f"Intervals are computed from {result['calibration']}. They hold for molecules like these."
+    if of_learned:
+        lead = (
+            "The sets of these rows are computed from the out-of-fold predictions of the same rows, so that "
+            "about the stated share is covered in any case; their sizes tell how well the model knows the "
+            "classes apart."
+        )
+    charts, rows, notes, tables = [], [], [], list[Html]()
+    if (missing := len(split.rows) - result["rows"]) and not of_learned:
         notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
     for target in result["targets"][:MOST_TARGETS]:
         name, unit = target["name"], target["unit"]
         if not target["count"]:
             notes.append(f"{name}: no molecule of {split.name} has a measured value.")
             continue
-        caption = f"{name}: covered molecules of {split.name}; miscalibration area"
-        area = format_metric(target["miscalibration_area"])
-        charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
+        if not of_learned:
+            caption = f"{name}: covered molecules of {split.name}; miscalibration area"
+            area = format_metric(target["miscalibration_area"])
+            charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
         if ranks := rank_texts(target):
             caption = f"{name}: error against uncertainty; rank correlation of the error with"
             charts.append((draw_ranking(target["bins"], unit), f"{caption} {', '.join(ranks)}."))
@@ -158,19 +182,51 @@ def uncertainty(measured: Measured) -> Html:
                 f"{name}: all intervals have the same width, so they do not tell which errors are large."
             )
         groups = [{"group": "all molecules", **entry} for entry in target["levels"]] + target["groups"]
-        for entry in groups:
-            share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
-            size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
-            rows.append([name, entry["group"], f"{entry['count']:,}", f"{entry['level']:.0%}", share, size])
+        rows += [[name, entry["group"], *_coverage_cells(entry)] for entry in groups]
+        if "classes" in target:
+            tables += _set_tables(target)
     size = "width" if "width" in result["targets"][0]["levels"][0] else "classes in a set"
-    lead = f"Intervals are computed from {result['calibration']}. They hold for molecules like these."
     return section(
         paragraph(lead),
         figures(charts),
         *(paragraph(note, soft=True) for note in notes),
-        table(["target", "molecules", "rows", "interval", "covered", size], rows),
+        table(["target", "molecules", *COVERAGE, size], rows),
+        *tables,
         *_left_out(measured),
     )
+
+
+def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
+    share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
+    size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
+    return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, size]
+
+
+def _set_tables(target: Mapping[str, Any]) -> list[Html]:
+    """Return coverage and size of the sets by class, their sizes, and the errors of the probabilities."""
+    names = dict.fromkeys(entry["class"] for entry in target["classes"])
+    by_class = [
+        [name, *_coverage_cells(entry)]
+        for name in names
+        for entry in target["classes"]
+        if entry["class"] == name and entry["count"]
+    ]
+    sizes = [
+        [f"{entry['level']:.0%}", *(f"{share:.1%}" for share in entry["set_sizes"])]
+        for entry in target["levels"]
+    ]
+    error, brier = (target[measure]["predicted"] for measure in ("calibration_error", "brier_score"))
+    return [
+        table(["class", *COVERAGE, "classes in a set"], by_class, f"Sets of {target['name']} by class"),
+        table(
+            ["interval", *(str(size) for size in range(len(names) + 1))],
+            sizes,
+            f"Share of sets of {target['name']} by their number of classes",
+        ),
+        paragraph(
+            f"{target['name']}: calibration error {format_metric(error)}, Brier score {format_metric(brier)}."
+        ),
+    ]
 
 
 def groups(measured: Measured) -> Html:
@@ -198,7 +254,11 @@ def examples(measured: Measured) -> Html:
     split, parts = measured.judged, []
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         known = split.known(index)
-        off = np.abs(split.predicted[known, index] - split.truth[known, index])
+        if measured.predictor.classes is None:
+            off = np.abs(split.predicted[known, index] - split.truth[known, index])
+        else:
+            labels, probabilities = measured.probabilities(split, index)
+            off = 1.0 - probabilities[np.arange(len(labels)), labels]
         order = known[np.argsort(-off, kind="stable")]
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
             drawn = [_card(measured, int(place), index, unit) for place in chosen]
@@ -210,12 +270,17 @@ def data(measured: Measured) -> Html:
     """Return the data card: rows, targets, sizes, elements, and rows that cannot be read."""
     dataset = measured.dataset
     rows = [[name, f"{len(rows):,}"] for name, rows in dataset.splits.items()]
-    values = []
+    values, counts = [], []
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
             truth = np.asarray(dataset.targets)[dataset.labeled_rows(split.name), index].astype(np.float64)
             known = truth[np.isfinite(truth)]
-            if len(known):
+            if measured.has_classes(index):
+                for label, word in enumerate(class_names(measured.predictor, index)):
+                    count = int((known == label).sum())
+                    share = f"{count / len(known):.1%}" if len(known) else "-"
+                    counts.append([name, split.name, word, f"{count:,}", share])
+            elif len(known):
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
                 values.append([with_unit(name, unit), split.name, *moments, *cut])
@@ -228,7 +293,8 @@ def data(measured: Measured) -> Html:
     parts = [
         paragraph(f"Source: {with_short_name(dataset.source, measured.predictor)}"),
         table(["split", "rows"], rows),
-        table(["target", "split", *names], values, "Measured values"),
+        *([table(["target", "split", *names], values, "Measured values")] * bool(values)),
+        *([table(["target", "split", "class", "rows", "share"], counts, "Measured classes")] * bool(counts)),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
         paragraph(f"Molecules of {judged.name} with each element{sampled}: {elements}."),
     ]
@@ -270,26 +336,68 @@ def _left_out(measured: Measured) -> list[Html]:
     return [paragraph(f"The first {MOST_TARGETS} of {count} targets are shown.", soft=True)]
 
 
-def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
+def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    names = ("MAE", "RMSE", "R²", "Spearman")
     if not len(truth):
-        return [math.nan] * 4
+        return dict.fromkeys(names, math.nan)
     off = predicted - truth
     spread = ((truth - truth.mean()) ** 2).sum()
     share = 1 - float((off**2).sum() / spread) if spread > 0 else math.nan
     rank = rank_correlation(predicted, truth)
-    return [float(np.abs(off).mean()), float(np.sqrt((off**2).mean())), share, rank]
+    errors = float(np.abs(off).mean()), float(np.sqrt((off**2).mean())), share, rank
+    return dict(zip(names, errors, strict=True))
 
 
-def _class_errors(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
-    brier = float(((predicted - truth) ** 2).mean()) if len(truth) else math.nan
-    return [roc_auc(predicted, truth), brier]
+def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> dict[str, float]:
+    labels, probabilities = measured.probabilities(split, target)
+    if (classes := measured.predictor.classes) is None:
+        chances = probabilities[:, 1]
+        brier = float(((chances - labels) ** 2).mean()) if len(labels) else math.nan
+        return {"ROC-AUC": roc_auc(chances, labels.astype(np.float64)), "Brier score": brier}
+    errors = classes.measure_all(probabilities, labels.astype(np.float64))
+    wanted = labels[:, None] == np.arange(probabilities.shape[1])
+    brier = float(((probabilities - wanted) ** 2).sum(1).mean()) if len(labels) else math.nan
+    return {**{METRIC_LABELS[name]: value for name, value in errors.items()}, "Brier score": brier}
+
+
+def _confusion(measured: Measured, target: int) -> list[Html]:
+    """Return the confusion matrix of a target of classes, and its errors by class."""
+    split, several = measured.judged, measured.predictor.classes
+    labels, probabilities = measured.probabilities(split, target)
+    chosen = (probabilities[:, 1] > 0.5).astype(int) if several is None else several.choose(probabilities)
+    names = class_names(measured.predictor, target)
+    counts = np.zeros((len(names), len(names)), np.int64)
+    np.add.at(counts, (labels, chosen), 1)
+    matrix = [
+        [name, *(f"{count:,}" for count in row), f"{row.sum():,}"]
+        for name, row in zip([*names, "all"], [*counts, counts.sum(0)], strict=True)
+    ]
+    header = ["measured", *(f"predicted {name}" for name in names), "molecules"]
+    title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.name}"
+    rows = []
+    for label, name in enumerate(names):
+        of_class, guessed, chances = labels == label, chosen == label, probabilities[:, label]
+        right = int(counts[label, label])
+        scores = [
+            right / max(int(of_class.sum()), 1) if of_class.any() else math.nan,
+            right / max(int(guessed.sum()), 1) if guessed.any() else math.nan,
+            roc_auc(chances, of_class.astype(np.float64)),
+            calibration_error(chances, of_class.astype(np.float64)),
+        ]
+        if several is not None and several.ordered:
+            scores.append(float(np.abs(chosen - labels)[of_class].mean()) if of_class.any() else math.nan)
+        rows.append([name, f"{of_class.sum():,}", *map(format_metric, scores)])
+    measures = ["class", "molecules", "recall", "precision", "ROC-AUC", "calibration error"]
+    if several is not None and several.ordered:
+        measures.append(METRIC_LABELS["class_error"])
+    return [table(header, matrix, title), table(measures, rows, "Errors by class")]
 
 
 def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> Html:
     scored = score_groups(measured, target, groups)
     if kind == "element":
         scored = [group for group in scored if group.count >= FEWEST]
-    label = METRIC_LABELS[METRIC_NAMES[measured.dataset.kind]]
+    label = METRIC_LABELS[group_metric(measured, target)]
     most = max((group.error for group in scored if math.isfinite(group.error)), default=1.0) or 1.0
     lines = []
     for group in scored:
@@ -306,10 +414,18 @@ def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, 
     drawing = draw_molecule(molecule, ".svg", numbered=False).decode()
     suffix = f" {unit}" if unit else ""
     truth, predicted = split.truth[place, target], split.predicted[place, target]
-    lines = [
-        f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
-        f"error {predicted - truth:+.3g}{suffix}, row {row + 1}",
-    ]
+    if (several := measured.predictor.classes) is None:
+        lines = [
+            f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
+            f"error {predicted - truth:+.3g}{suffix}, row {row + 1}",
+        ]
+    else:
+        chances = split.predicted[place]
+        name, chosen = several.names[int(truth)], several.names[int(several.choose(chances))]
+        lines = [
+            f"measured {name}, predicted {chosen}",
+            f"probability of {name} {chances[int(truth)]:.2f}, row {row + 1}",
+        ]
     with contextlib.suppress(ChemError):
         lines.append(rebuild(molecule).smiles)
     return drawing[drawing.index("<svg") :], lines

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.metrics
 
 from molslice.cli import main
 from molslice.explanation.score import find_score
@@ -15,7 +17,11 @@ from molslice.fitting.fit import fit
 from molslice.folders.fitted import CARD, FIT, ROWS
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
+from molslice.inference.uncertainty import score_learned_sets
+from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
+from molslice.uncertainty.conformal import quantile_rank
+from molslice.uncertainty.scores import calibration_error
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 ROWS_OF_TABLE = 90
@@ -223,11 +229,92 @@ def test_sets_of_several_classes(several, smiles):
     assert empty.table_rows().values.shape == (0, 6)
 
 
+def held_out_rows(folder):
+    """Return the test rows: SMILES, index of the class [n], and probabilities [n, K] of their columns."""
+    names = load_model(folder).classes.names
+    rows = pd.read_csv(folder / ROWS)
+    test = rows[rows["split"] == "test"]
+    truth = np.array([names.index(word) for word in test["three"]])
+    return test["smiles"].tolist(), truth, test[[f"three_{name}" for name in names]].to_numpy()
+
+
+def test_the_sets_of_several_classes_are_measured(several, capsys, tmp_path):
+    folder, _ = several
+    smiles, truth, probable = held_out_rows(folder)
+    model, places = load_model(folder), np.arange(len(truth))
+    command = ["evaluate", str(folder), "--uncertainty", "--out", str(tmp_path / "out"), "--quiet"]
+    assert main([*command, "--json"]) == 0
+    (target,) = json.loads(capsys.readouterr().out)["uncertainty"]["targets"]
+    for entry in target["levels"]:
+        sets = model.predict_with_errors(smiles, interval=entry["level"]).sets[:, 0]
+        assert entry["coverage"] == pytest.approx(sets[places, truth].mean())
+        assert entry["set_size"] == pytest.approx(sets.sum(1).mean())
+        counts = np.bincount(sets.sum(1), minlength=4)
+        np.testing.assert_allclose(entry["set_sizes"], counts / len(truth))
+        of_level = [one for one in target["classes"] if one["level"] == entry["level"]]
+        assert [one["class"] for one in of_level] == list(model.classes.names)
+        for label, one in enumerate(of_level):
+            of_class = truth == label
+            assert one["count"] == of_class.sum()
+            assert one["coverage"] == pytest.approx(sets[of_class, label].mean())
+            assert one["set_size"] == pytest.approx(sets[of_class].sum(1).mean())
+    wanted = np.eye(3)[truth]
+    brier = ((probable - wanted) ** 2).sum(1).mean()
+    assert target["brier_score"] == {"predicted": pytest.approx(brier, rel=1e-5)}
+    errors = [calibration_error(probable[:, label], wanted[:, label]) for label in range(3)]
+    assert target["calibration_error"]["predicted"] == pytest.approx(np.mean(errors), rel=1e-4)
+    assert target["error"] == pytest.approx(1 - probable[places, truth].mean(), rel=1e-5)
+    assert (tmp_path / "out" / "uncertainty.png").exists()
+    assert main(command) == 0
+    assert "Brier score" in capsys.readouterr().out
+
+
+def cells_of(page, caption):
+    """Return the cells of the table of a page with a caption."""
+    _, text = page.split(f"<caption>{caption}</caption>", 1)
+    rows = text.split("</table>", 1)[0].split("<tr>")[1:]
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+def test_several_classes_are_reported(several, tmp_path):
+    folder, about = several
+    assert main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
+    page, classes = (tmp_path / "page.html").read_text(), load_model(folder).classes
+    _, truth, probable = held_out_rows(folder)
+    chosen = classes.choose(probable)
+    _, *rows = cells_of(page, "Confusion matrix of three, test")
+    counts = sklearn.metrics.confusion_matrix(truth, chosen)
+    assert [list(map(int, row[1:4])) for row in rows] == [*counts.tolist(), counts.sum(0).tolist()]
+    _, *rows = cells_of(page, "Errors by class")
+    recalls = sklearn.metrics.recall_score(truth, chosen, average=None)
+    assert [(row[0], row[2]) for row in rows] == [
+        *zip(classes.names, map(format_metric, recalls), strict=True)
+    ]
+    log_loss = about["results"][0]["metrics"]["log_loss"]["test"]["molslice fit"]
+    assert format_metric(log_loss) in page
+    assert page.count("share of class") >= 3
+    _, *rows = cells_of(page, "Measured classes")
+    assert sum(int(row[-2]) for row in rows) == ROWS_OF_TABLE
+    assert "Sets of three by class" in page
+    assert f"probability of {classes.names[0]}" in page
+
+
+def test_the_sets_of_learned_rows_are_reported(table, tmp_path):
+    fit_table(table, "three", tmp_path / "model", split="all", quality="fast")
+    (target,) = score_learned_sets(load_model(tmp_path / "model"))["targets"]
+    held_out = load_model(tmp_path / "model").find_calibration().targets[0]
+    for entry in target["levels"]:
+        # a class of n rows is in the sets of all but the least probable ones
+        counts = np.bincount(held_out.truth.astype(int))
+        covered = [min(quantile_rank(count, entry["level"]), count) for count in counts]
+        assert entry["coverage"] == pytest.approx(sum(covered) / len(held_out.truth))
+    assert main(["report", str(tmp_path / "model"), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
+    assert "sets of these rows are computed from the out-of-fold" in (tmp_path / "page.html").read_text()
+
+
 def test_what_has_no_meaning_for_several_classes_is_refused(several, tmp_path, capsys):
     folder, _ = several
     for command in (
-        ["report", str(folder), "--out", str(tmp_path / "r.html")],
-        ["evaluate", str(folder), "--uncertainty"],
         ["explain", str(folder), "--smiles", "CCO", "--out", str(tmp_path / "e")],
         ["export", str(folder), "--out", str(tmp_path / "m.pt2")],
     ):

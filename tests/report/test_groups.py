@@ -35,7 +35,7 @@ class Model:
     class targets:  # noqa: N801
         kind = "regression"
 
-    domain = None
+    domain = classes = None
 
     def known_domain(self):
         return self.domain
