@@ -27,12 +27,12 @@ def loaded(monkeypatch):
     """The devices on which commands load models. No model is loaded."""
     devices = []
 
-    def record(name, device="cpu", **options):
+    def record(device):
         devices.append(device)
         raise Stop
 
-    for module in ("load.load_model", "load.load_network"):
-        monkeypatch.setattr(f"molslice.inference.{module}", record)
+    # not `load_model`, which modules that are imported meanwhile would keep
+    monkeypatch.setattr("molslice.inference.load._find_device", record)
     return devices
 
 

@@ -43,7 +43,7 @@ class Memory(Learner):
         return {"rows": self.rows, "used": self.used}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+    def _rebuild(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         return cls(arrays["rows"], arrays["used"])
 
 
