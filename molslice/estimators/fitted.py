@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, assert_all_finite, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, column_or_1d
 
 from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
@@ -74,7 +74,14 @@ class _Estimator(BaseEstimator):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
 
-    def _fit(self, X: Molecules, y: np.ndarray, groups: Any, **more: Any) -> None:  # noqa: ANN401, N803
+    def _fit(
+        self,
+        X: Molecules,  # noqa: N803
+        y: np.ndarray,
+        groups: Any,  # noqa: ANN401
+        sample_weight: Any,  # noqa: ANN401
+        **more: Any,  # noqa: ANN401
+    ) -> None:
         """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value.
 
         `fit` gets its arguments from the parameters of the estimator, and `more`.
@@ -88,13 +95,14 @@ class _Estimator(BaseEstimator):
         given = condition_cells(X, conditions) if conditions else {}
         words = [None] * len(rows) if groups is None else column_or_1d(groups, dtype=object).tolist()
         check_consistent_length(rows, y, words)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         if len(rows) < MIN_ROWS:
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
         columns = y.reshape(len(y), -1).T
         names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
-        group = "group"
-        while group in conditions:
-            group += "_"
+        group, weight = (_free_name(name, conditions) for name in ("group", "weight"))
         options = {field.name: getattr(self, field.name) for field in fields(self)} | more
         options = {name: value for name, value in options.items() if name not in NOT_OF_FIT}
         with tempfile.TemporaryDirectory() as place:
@@ -102,6 +110,8 @@ class _Estimator(BaseEstimator):
             refusals = Refusals()
             with table.open("w", encoding="ascii") as file:
                 for row, (text, values, word) in enumerate(zip(rows, columns.T, words, strict=True)):
+                    if weights is not None and weights[row] == 0:
+                        continue
                     if isinstance(text, Unreadable):
                         refusals.add(text.reason, text, f"row {row}")
                         continue
@@ -110,6 +120,8 @@ class _Estimator(BaseEstimator):
                     record = {"smiles": text, **dict(zip(names, cells, strict=True))}
                     if groups is not None:
                         record[group] = None if word is None else str(word)
+                    if weights is not None:
+                        record[weight] = weights[row]
                     record |= {name: column[row] for name, column in given.items()}
                     file.write(json.dumps(record, default=np.generic.item) + "\n")
             try:
@@ -120,6 +132,7 @@ class _Estimator(BaseEstimator):
                     smiles_column="smiles",
                     split="all",
                     groups=None if groups is None else group,
+                    weight=None if weights is None else weight,
                     seed=self._seed(),
                     workers=count_workers(self.n_jobs),
                     **options,
@@ -130,7 +143,9 @@ class _Estimator(BaseEstimator):
                 raise MolsliceError(reason) from error
             left, count = len(summary["targets"]["classes"]), int(np.nanmax(y)) + 1
             if more["kind"] == "multiclass" and left < count:
-                raise MolsliceError(f"{count} classes, but only {left} have a molecule that can be read")
+                raise MolsliceError(
+                    f"{count} classes, but only {left} have a molecule that can be read, and a weight"
+                )
             self.about_ = summary
             self.folder_ = {
                 path.relative_to(folder).as_posix(): path.read_bytes()
@@ -199,7 +214,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
     scale: "Scale | None" = None
     outliers: str = "refuse"
 
-    def fit(self, X: Molecules, y: Any, groups: Any = None) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Molecules, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.
 
         Args:
@@ -207,10 +222,12 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             y: Values, [n] or [n, T].
             groups: Group of each molecule, [n], such as its project. Molecules of one group are in one fold;
                 those without one, None, are alone. None for no groups.
+            sample_weight: How much each molecule counts, [n], as the column of `weight` in `fit`; one with a
+                weight of 0 is left out. None if all count alike.
 
         Raises:
             MolsliceError: The data cannot be used.
-            ValueError: `y` has another length, or contains infinity.
+            ValueError: `y` has another length, or contains infinity, or a weight is negative.
         """
         if y is None:
             raise MolsliceError("MolsliceRegressor requires y to be passed, but the target y is None")
@@ -219,7 +236,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
-        self._fit(X, values if several else column_or_1d(values, warn=True), groups, kind="regression")
+        targets = values if several else column_or_1d(values, warn=True)
+        self._fit(X, targets, groups, sample_weight, kind="regression")
         self._is_flat = not several
         return self
 
@@ -278,17 +296,18 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, X: Molecules, y: Any, groups: Any = None) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Molecules, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: ANN401, N803
         """Fit to all rows.
 
         Args:
             X: n molecules.
             y: Labels, [n], or of two classes in each column, [n, T].
             groups: Group of each molecule, [n]; see `MolsliceRegressor.fit`.
+            sample_weight: Weight of each molecule, [n]; see `MolsliceRegressor.fit`.
 
         Raises:
             MolsliceError: The data cannot be used.
-            ValueError: `y` has another length, or fewer than two classes.
+            ValueError: `y` has another length, or fewer than two classes, or a weight is negative.
         """
         if y is None:
             raise MolsliceError("MolsliceClassifier requires y to be passed, but the target y is None")
@@ -312,6 +331,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             X,
             targets.astype(np.float64),
             groups,
+            sample_weight,
             kind="classification" if count == 2 else "multiclass",
             order=tuple(map(str, range(count))) if self.ordered and count > 2 else (),
             outliers="keep",
@@ -370,6 +390,12 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         predictions = self._predictions(X, coverage)
         assert predictions.sets is not None
         return self._shaped(predictions.sets)
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _labels(classes: np.ndarray, codes: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -28,9 +28,8 @@ class _Numbers:
                 each.poor_score = True  # the chains say little about the numbers
         return tags
 
-    def fit(self, X, y=None):
-        X = validate_data(self, X)
-        return super().fit([smiles_of(row) for row in X], y)
+    def _smiles(self, X):
+        return [smiles_of(row) for row in validate_data(self, X)]
 
     def _rows(self, X):
         X = validate_data(self, X, reset=False)
@@ -38,17 +37,26 @@ class _Numbers:
 
 
 class NumbersRegressor(_Numbers, MolsliceRegressor):
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(self._smiles(X), y, sample_weight=sample_weight)
+
     def _predictions(self, X, interval=None):
         self._model()  # not fitted
         return super()._predictions(self._rows(X), interval)
 
 
 class NumbersClassifier(_Numbers, MolsliceClassifier):
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(self._smiles(X), y, sample_weight=sample_weight)
+
     def _predictions(self, X, interval=None):
         self._model()
         return super()._predictions(self._rows(X), interval)
 
 
 class NumbersFeaturizer(_Numbers, MolsliceFeaturizer):
+    def fit(self, X, y=None):
+        return super().fit(self._smiles(X), y)
+
     def transform(self, X):
         return super().transform(self._rows(X))

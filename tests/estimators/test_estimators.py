@@ -23,6 +23,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 import molslice
 from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
+from molslice.fitting.fit import fit
 from molslice.inference.load import load_encoder, load_model
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, embedded_smiles
@@ -177,11 +178,49 @@ def test_an_estimator_leaves_no_folder_behind(regressor, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_there_are_no_sample_weights():
-    for estimator in (MolsliceRegressor(), MolsliceClassifier(), MolsliceFeaturizer()):
-        assert not has_fit_parameter(estimator, "sample_weight")
-        with pytest.raises(TypeError, match="sample_weight"):
-            estimator.fit(SMILES, SIZE, sample_weight=SIZE)
+@pytest.mark.parametrize(("kind", "y"), [(MolsliceRegressor, SIZE), (MolsliceClassifier, BIG)])
+def test_sample_weights_are_the_column_of_weights(kind, y, tmp_path):
+    weights = 1.0 + np.arange(ROWS) % 4
+    model = kind(**FAST).fit(SMILES, y, sample_weight=weights)
+    table = pd.DataFrame(
+        {"smiles": SMILES, "y": np.unique(y, return_inverse=True)[1] if y is BIG else y, "w": weights}
+    )
+    table.to_csv(tmp_path / "table.csv", index=False)
+    options = {"weight": "w", "kind": model.about_["targets"]["kind"], "split": "all", "outliers": "keep"}
+    given = {"encoder": None, "members": FAST["members"], "seed": FAST["random_state"], "quiet": True}
+    fit(tmp_path / "table.csv", "y", tmp_path / "model", **options, **given)
+    expected = load_model(tmp_path / "model").predict(SMILES)
+    predicted = model.predict(SMILES) if kind is MolsliceRegressor else model.predict_proba(SMILES)[:, 1]
+    np.testing.assert_array_equal(predicted, expected)
+    plain = kind(**FAST).fit(SMILES, y)
+    assert plain.about_["results"][0] != model.about_["results"][0]
+
+
+def test_a_row_of_weight_zero_is_left_out():
+    weights = np.ones(ROWS)
+    weights[:2] = 0.0
+    model = MolsliceRegressor(**FAST).fit(SMILES, SIZE, sample_weight=weights.tolist())
+    assert model.about_["rows"]["train"] == ROWS - 2
+    fewer = MolsliceRegressor(**FAST).fit(SMILES[2:], SIZE[2:], sample_weight=weights[2:])
+    np.testing.assert_array_equal(model.predict(SMILES), fewer.predict(SMILES))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * (ROWS - 1) + [-1.0], "Negative values in data passed to `sample_weight`"),
+        ([1.0] * (ROWS - 1), "sample_weight.shape"),
+        ([1.0] * (ROWS - 1) + [np.nan], "sample_weight contains NaN"),
+    ],
+)
+def test_weights_that_have_no_meaning_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        MolsliceRegressor(**FAST).fit(SMILES, SIZE, sample_weight=weights)
+
+
+def test_a_featurizer_has_no_sample_weights():
+    assert not has_fit_parameter(MolsliceFeaturizer(), "sample_weight")
+    assert all(has_fit_parameter(kind(), "sample_weight") for kind in (MolsliceRegressor, MolsliceClassifier))
 
 
 @pytest.fixture
