@@ -121,8 +121,8 @@ def evaluate_uncertainty(
 def score_learned_sets(predictor: FittedPredictor) -> dict[str, Any]:
     """Compare the sets of the training rows of a fit with their classes, as `evaluate_uncertainty` does.
 
-    The sets are computed from the out-of-fold prediction of each row, among those of all rows, so that the
-    coverage is near the level in any case.
+    The set of a row is computed from its out-of-fold prediction and the out-of-fold predictions of all rows,
+    so that the coverage is near the level in any case.
     """
     calibration, targets = predictor.find_calibration(), []
     levels = _possible(calibration)

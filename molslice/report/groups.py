@@ -77,7 +77,7 @@ def group_metric(measured: Measured, target: int) -> str:
     """Return the name of the metric of groups: also small ones, which lack some of several classes."""
     if (several := measured.predictor.classes) is not None:
         return "class_error" if several.ordered else "accuracy"
-    return "roc_auc" if measured.has_classes(target) else "mae"
+    return "roc_auc" if measured.has_classes else "mae"
 
 
 def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:

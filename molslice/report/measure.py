@@ -65,8 +65,9 @@ class Measured:
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
 
-    def has_classes(self, target: int) -> bool:  # noqa: ARG002
-        """Whether a target has classes."""
+    @property
+    def has_classes(self) -> bool:
+        """Whether the targets are classes."""
         return self.predictor.targets.kind != "regression"
 
     def probabilities(self, split: SplitPredictions, target: int) -> tuple[np.ndarray, np.ndarray]:

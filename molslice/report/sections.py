@@ -53,7 +53,7 @@ def errors(measured: Measured) -> Html:
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
             known = split.known(index)
-            if measured.has_classes(index):
+            if measured.has_classes:
                 scores = _class_errors(measured, split, index)
             else:
                 scores = _value_errors(split.truth[known, index], split.predicted[known, index])
@@ -99,7 +99,7 @@ def predictions(measured: Measured) -> Html:
     """Return charts of predictions against measurements, and of their errors; confusion and calibration."""
     charts, tables = [], list[Html]()
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        if measured.has_classes(index):
+        if measured.has_classes:
             tables += _confusion(measured, index)
             labels, probabilities = measured.probabilities(measured.judged, index)
             classes = [*enumerate(class_names(measured.predictor, index))]
@@ -147,7 +147,7 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
 def uncertainty(measured: Measured) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
     split, model = measured.judged, measured.predictor
-    of_learned = split.name == "train" and split.is_unseen and measured.has_classes(0)
+    of_learned = split.name == "train" and split.is_unseen and measured.has_classes
     try:
         if of_learned and isinstance(model, FittedPredictor):
             result = score_learned_sets(model)
@@ -275,7 +275,7 @@ def data(measured: Measured) -> Html:
         for split in measured.splits:
             truth = np.asarray(dataset.targets)[dataset.labeled_rows(split.name), index].astype(np.float64)
             known = truth[np.isfinite(truth)]
-            if measured.has_classes(index):
+            if measured.has_classes:
                 for label, word in enumerate(class_names(measured.predictor, index)):
                     count = int((known == label).sum())
                     share = f"{count / len(known):.1%}" if len(known) else "-"
