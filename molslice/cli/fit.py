@@ -166,6 +166,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="time limit; learners are left out, and networks train for fewer epochs",
     )
+    parser.add_argument(
+        "--tune",
+        type=minutes,
+        metavar="M",
+        help="first spend up to M minutes on choosing the settings of the learners by cross-validation",
+    )
     parser.add_argument("--seed", type=seed, metavar="N", help="seed (default: 0)")
     parser.add_argument(
         "--refit",
@@ -213,7 +219,7 @@ def _example(condition: Mapping[str, Any]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
-    from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
+    from molslice.fitting.card import OPTIMISTIC, STANDARD_ERROR, describe_tuning, further_rows, result_rows
     from molslice.fitting.fit import fit
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
@@ -224,6 +230,8 @@ def run(args: argparse.Namespace) -> int:
     options = {name: value for name, value in options.items() if value is not None}
     if args.no_encoder:
         options["encoder"] = None
+    if args.tune:
+        tell(f"tuning takes up to {args.tune:g} minutes; then the model is fitted as without it")
     about = fit(**options)
     if args.json:
         write_json(about)
@@ -238,6 +246,9 @@ def run(args: argparse.Namespace) -> int:
     if further[1]:
         write(f"\n{text_table(*further)}")
     tell(STANDARD_ERROR)
+    if args.tune:
+        for text in (*describe_tuning(about), OPTIMISTIC):
+            tell(text)
     given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
     given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
     tell(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")

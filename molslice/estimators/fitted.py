@@ -43,6 +43,7 @@ class _Estimator(BaseEstimator):
     quality: str = "good"
     members: int = 5
     minutes: float | None = None
+    tune: float | None = None
     conditions: str | Sequence[str] = ()
     duplicates: "Duplicates" = "average"
     fragment: str = "keep"
@@ -196,6 +197,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
+        tune: As in `fit`: minutes in which the settings of the learners are first chosen; None for defaults.
         conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
             a temperature.
         duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.

@@ -11,6 +11,11 @@ STANDARD_ERROR = (
     "A number after ± is a standard error: how far the error for many compounds of the same kind may be away."
 )
 
+OPTIMISTIC = (
+    "Settings that tuning has chosen were selected by the cross-validated error, so that this error is "
+    "optimistic. The held-out rows were not used."
+)
+
 
 def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: its errors, also on the held-out rows if any.
@@ -65,12 +70,69 @@ def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
     return header[:shown], [row[:shown] for row in rows]
 
 
+def tuning_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and one row for each target: what tuning changed. No rows without tuning."""
+    label, rows = record["metric_label"], []
+    for name in record["targets"]["names"]:
+        trials = [trial for trial in record.get("tuning", ()) if trial["target"] == name]
+        if trials:
+            errors = [
+                format_metric(trial["cross_validated"], trial["standard_error"])
+                for trial in (trials[0], _best_trial(trials))
+            ]
+            rows.append([name, f"{len(trials):,}", *errors, _changed_settings(trials) or "the defaults"])
+    return ["target", "trials", f"{label} with defaults", f"{label} as chosen", "chosen"], rows
+
+
+def describe_tuning(record: Mapping[str, Any]) -> list[str]:
+    """Say what tuning changed, a sentence for each target."""
+    label, sentences = f"cross-validated {record['metric_label']}", []
+    for name in record["targets"]["names"]:
+        trials = [trial for trial in record["tuning"] if trial["target"] == name]
+        if not trials:
+            sentences.append(f"{name}: not tuned, because the learners with their defaults took all the time")
+            continue
+        before, after = (format_metric(one["cross_validated"]) for one in (trials[0], _best_trial(trials)))
+        count = f"{len(trials):,} trial{'s' * (len(trials) != 1)}"
+        changes = _changed_settings(trials)
+        changed = f"{changes} improved the {label} from {before} to {after}"
+        kept = f"none was better than the defaults, with a {label} of {before}, by more than a standard error"
+        sentences.append(f"{name}: {count}; {changed if changes else kept}")
+    return sentences
+
+
+def _best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the trial of a target with the best error, which is the last one that was chosen."""
+    return [trial for trial in trials if trial["chosen"]][-1]
+
+
+def _changed_settings(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return the chosen settings of a target that are not the defaults; "" if all are."""
+    defaults, changes = trials[0]["settings"], []
+    for trial in trials[1:]:
+        for learner, settings in trial["settings"].items() if trial["chosen"] else ():
+            listed = ", ".join(
+                f"{name} {_setting(value)}"
+                for name, value in settings.items()
+                if value != defaults[learner][name]
+            )
+            changes.append(f"{learner} ({listed})".replace("_", " "))
+    return " and ".join(changes)
+
+
+def _setting(value: float | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
 def write_card(record: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
     header, rows = result_rows(record)
     further = further_rows(record)
     notes = [f"- {text}" for text in (*record["notices"], *record["findings"])]
     notes += [f"- {kind['count']:,} rows: {kind['reason']}" for kind in record["refusals"]]
+    tuning = tuning_rows(record)
     notes += [f"- not computed for lack of time: {what}" for what in record["left_out"]]
     weights = [
         f"- {result['target']}: "
@@ -93,6 +155,7 @@ def write_card(record: Mapping[str, Any]) -> str:
             "",
             *notes,
             "",
+            *(["## Tuning", "", *_markdown(*tuning), "", OPTIMISTIC, ""] if tuning[1] else []),
             "## Weights of the learners",
             "",
             *weights,

@@ -11,6 +11,7 @@ from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Features, Labels
+from molslice.tasks.metrics import METRIC_NAMES
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import Kind, TargetInfo
 
@@ -70,6 +71,7 @@ class FitOptions:
     seed: int = 0
     refit: bool = True
     quality: str = "good"
+    tune: float | None = None
 
     @property
     def side_columns(self) -> dict[str, str]:
@@ -81,7 +83,7 @@ class FitOptions:
     def to_mapping(self) -> dict[str, Any]:
         """Return the options that `fit.json` lists; others are beside them, or in its descriptions."""
         options = {**asdict(self), "decimal": self.written.decimal, "missing_values": self.written.missing}
-        hidden = {*ELSEWHERE, *(name for name in ("by", "groups") if options[name] is None)}
+        hidden = {*ELSEWHERE, *(name for name in ("by", "groups", "tune") if options[name] is None)}
         if self.partner_column is None:
             hidden.add("symmetric")
         return {
@@ -187,6 +189,14 @@ class FitData:
         if self.classes is not None:
             return self.classes.names
         return self.words.get(self.names[index], ("0", "1"))
+
+    def metrics(self, index: int) -> tuple[str, ...]:
+        """Return the metrics of a target, the announced one first."""
+        if self.classes is not None:
+            return self.classes.metrics
+        if self.kind == "classification":
+            return METRIC_NAMES[self.kind], "pr_auc"
+        return (METRIC_NAMES[self.kind], *(("fold_error",) if self.logarithmic[index] else ()))
 
     def absent_class(self, values: np.ndarray) -> str | None:
         """Return the first of several classes that no value has; None if all occur, or there are only two."""

@@ -39,6 +39,7 @@ from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.stacks import EncoderUse, fit_stacks
 from molslice.fitting.table import read_fit_data
 from molslice.fitting.target_checks import describe_without_logarithm
+from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune_learners
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder
@@ -90,6 +91,7 @@ def fit(
     seed: int = 0,
     refit: bool | None = None,
     quality: str = "good",
+    tune: float | None = None,
     encoder: Path | str | None = DEFAULT_ENCODER,
     workers: int | None = None,
     device: str = "cpu",
@@ -168,6 +170,8 @@ def fit(
             rows out.
         quality: `fast` (extra trees and a Gaussian process, one division into folds), `good` (also boosting,
             two divisions), or `best` (also networks: the encoder is fine-tuned for each fold).
+        tune: Minutes in which the settings of the learners are first chosen by cross-validation within the
+            training rows; None for the defaults. A fit that is interrupted continues with the same call.
         encoder: A trained encoder whose embeddings are features too, and which `best` fine-tunes: a run
             folder or the name of a shipped model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
@@ -224,6 +228,7 @@ def fit(
         seed=_whole("seed", seed),
         refit=split in SPLITS if refit is None else refit,
         quality=quality,
+        tune=tune,
     )
     files = find_files([path])
     check_rereadable(files)
@@ -254,8 +259,12 @@ def fit(
             encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
         refits = options.refit and bool(rows.test.any())
         _check_size(features, rows.known if refits else rows.known[~rows.test], rows.learned.shape[1], path)
+        tuning, log = NOT_TUNED, log_file(folder)
+        if tune is not None:
+            trials = TrialLog(log, log_key(checksum, names, options, encoder))
+            tuning = tune_learners(rows, features, options, trials, shown=not quiet)
         now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
-        shared = (features, options, encoder_use, partial)
+        shared = (features, options, encoder_use, partial, tuning.settings)
         measured = fit_stacks(
             rows,
             *shared,
@@ -276,17 +285,24 @@ def fit(
                 shown=not quiet,
             )
         record = summarize(path, files, checksum, rows, measured, model, encoder, options)
+        if tune is not None:
+            record["tuning"] = tuning.trials
         record["seconds"] = round(time.monotonic() - start, 1)
         write_fit(partial, record, rows, measured, model, places)
+    if tune is not None:
+        log.unlink(missing_ok=True)
     return record
 
 
 def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str) -> None:
     if not MIN_FOLDS <= options.members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {options.members}")
-    minutes = options.minutes
-    if minutes is not None and not (isinstance(minutes, Real) and minutes > 0):
-        raise MolsliceError(f"minutes must be a positive number, got {minutes!r}")
+    minutes, tune = options.minutes, options.tune
+    for name, value in (("minutes", minutes), ("tune", tune)):
+        if value is not None and not (isinstance(value, Real) and value > 0):
+            raise MolsliceError(f"{name} must be a positive number, got {value!r}")
+    if minutes is not None and tune is not None and tune >= minutes:
+        raise MolsliceError(f"tune must be less than the {minutes:g} minutes of the whole fit, got {tune:g}")
     if not 0 <= options.seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (

@@ -1,14 +1,14 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from molslice.fitting.data import FitData, FitOptions
-from molslice.fitting.quality import QUALITIES
+from molslice.fitting.quality import EMBEDDING, QUALITIES
 from molslice.folders.fitted import DISAGREEMENT, SIZE
 from molslice.learners import LEARNERS, Features, Labels, Learner
 from molslice.learners.boosting import splittable_columns
@@ -25,6 +25,8 @@ FIT_LABEL = "molslice fit"
 REPEATED_SHARE = 0.25  # of the time that is left
 PROCESS = "gaussian_process"  # fitted first, whatever the time, where others need what it computes
 ALWAYS_FITTED = "extra_trees"  # without any time; boosting cannot divide fewer than 40 rows
+
+LearnerSettings = Mapping[str, Mapping[str, Any]]  # other settings than the defaults, by learner
 
 
 @dataclass(slots=True)
@@ -116,6 +118,29 @@ def with_balanced_classes(labels: Labels) -> Labels:
     return replace(labels, weights=weights * weights.sum() / (2.0 * sums[classes]))
 
 
+def fit_learner(
+    name: str,
+    features: Features,
+    labels: Labels,
+    folds: np.ndarray,
+    options: FitOptions,
+    settings: Mapping[str, Any],
+    *,
+    classes: bool,
+) -> tuple[Learner, np.ndarray, Labels]:
+    """Fit a learner to the features that it takes.
+
+    Returns:
+        The result of `Learner.fit`, and the labels; completed if they need it, by the Gaussian process.
+    """
+    given: dict[str, Any] = {key: value for key, value in settings.items() if key != EMBEDDING}
+    given |= {"classes": classes, "seed": options.seed}
+    if labels.needs_process:
+        return GaussianProcess.fit_and_complete(features, labels, folds, **given)
+    learned = labels if options.class_weight is None else with_balanced_classes(labels)
+    return *LEARNERS.find(name).fit(features, learned, folds, **given), labels
+
+
 def join_parts(fitted: Sequence[TargetFit], classes: SeveralClasses) -> TargetFit:
     """Combine the parts of several classes: `unseen` and `held_out` are probabilities [..., K] then."""
     joined = TargetFit(fitted[0].rows, fitted[0].labels)
@@ -146,6 +171,7 @@ class LearnerFits:
         deadline: Value of `time.monotonic` after which nothing is started; one learner is always fitted.
         options: Options of the fit.
         progress: Called with the number of fits that are done and of all.
+        settings: The settings of the learners of each column, by name; none for the defaults.
 
     Attributes:
         names: What each of the T columns is, for messages.
@@ -161,9 +187,11 @@ class LearnerFits:
         deadline: float,
         options: FitOptions,
         progress: Callable[[int, int], None],
+        settings: Sequence[LearnerSettings] = (),
     ) -> None:
         self.data, self.features, self.folds = data, features, folds
         self.deadline, self.options, self.progress = deadline, options, progress
+        self.settings = settings
         self.learned, self.quality = data.learned, QUALITIES[options.quality]
         parts = () if data.classes is None else data.classes.part_names
         self.names = [f"{data.names[0]} {part}" for part in parts] or data.names
@@ -198,18 +226,11 @@ class LearnerFits:
             names, first = sorted(names, key=lambda name: name != PROCESS), PROCESS
         for name in names:
             if name == first or self._has_time(f"{name} of {self.names[index]}"):
-                features, seed = self.quality.features_of(name, self.features), self.options.seed
-                if fitted.labels.needs_process:
-                    learner, unseen, fitted.labels = GaussianProcess.fit_and_complete(
-                        features[rows], fitted.labels, folds, classes=classes, seed=seed
-                    )
-                else:
-                    labels = fitted.labels
-                    if self.options.class_weight is not None:
-                        labels = with_balanced_classes(labels)
-                    learner, unseen = LEARNERS.find(name).fit(
-                        features[rows], labels, folds, classes=classes, seed=seed
-                    )
+                settings = self.settings[index].get(name, {}) if self.settings else {}
+                features = self.quality.features_of(name, self.features, settings)
+                learner, unseen, fitted.labels = fit_learner(
+                    name, features[rows], fitted.labels, folds, self.options, settings, classes=classes
+                )
                 fitted.learners[name] = learner
                 if learner.indicators and not classes:
                     indicators = learner.predict_with_indicators(features[rows])[1]

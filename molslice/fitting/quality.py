@@ -1,10 +1,13 @@
 """How much time a fit spends: which learners, how many divisions into folds, and whether to fine-tune."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from molslice.learners import LEARNERS, Features
+
+EMBEDDING = "embedding"  # the setting whether a learner takes the embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,16 @@ class Quality:
     lean: tuple[str, ...]
     fine_tunes: bool
 
-    def features_of(self, learner: str, features: Features) -> Features:
-        """Return the features that a learner takes."""
-        return features.without_embedding() if learner in self.lean else features
+    def features_of(self, learner: str, features: Features, settings: Mapping[str, Any]) -> Features:
+        """Return the features that a learner takes with some settings."""
+        return features if settings.get(EMBEDDING, learner not in self.lean) else features.without_embedding()
+
+    def choices(self, learner: str, features: Features, *, classes: bool) -> dict[str, Sequence[Any]]:
+        """Return the values of the settings of a learner that are tried, the default first."""
+        choices = dict(LEARNERS.find(learner).choices(classes=classes))
+        if features.embedding is not None:
+            choices[EMBEDDING] = (learner not in self.lean, learner in self.lean)
+        return choices
 
 
 QUALITIES: Mapping[str, Quality] = MappingProxyType(

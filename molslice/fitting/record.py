@@ -15,7 +15,7 @@ from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
 from molslice.fitting.stacks import Stacks
-from molslice.fitting.standard_errors import Measured, measure_errors
+from molslice.fitting.standard_errors import Measured, measure_errors, measure_target
 from molslice.folders.fitted import (
     CARD,
     FIT,
@@ -33,7 +33,7 @@ from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, median_factor
+from molslice.tasks.metrics import METRIC_LABELS, median_factor
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
@@ -64,7 +64,7 @@ def summarize(
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
         fit, predicted = model.outcomes[index], measured.outcomes[index].held_out
         known, limited = data.known[data.test, index], data.limited[:, index]
-        metrics = _metrics(data, index)
+        metrics = data.metrics(index)
         errors = {
             metric: _errors(data, metric, index, fit, predicted, groups, options.members)
             for metric in metrics
@@ -113,7 +113,7 @@ def summarize(
         "replaced": data.replaced,
         "rows": {"train": int((model.folds[0] >= 0).sum()), "test": int(data.test.sum())},
         "refitted": model is not measured,
-        "metric": (announced := _metrics(data, 0)[0]),
+        "metric": (announced := data.metrics(0)[0]),
         "metric_label": METRIC_LABELS[announced],
         "results": results,
         "network_epochs": model.epochs,
@@ -122,15 +122,6 @@ def summarize(
         "options": options.to_mapping(),
         "version": __version__,
     }
-
-
-def _metrics(data: FitData, index: int) -> tuple[str, ...]:
-    """Return the metrics of a target, the announced one first."""
-    if data.classes is not None:
-        return data.classes.metrics
-    if data.kind == "classification":
-        return METRIC_NAMES[data.kind], "pr_auc"
-    return (METRIC_NAMES[data.kind], *(("fold_error",) if data.logarithmic[index] else ()))
 
 
 def _class_counts(data: FitData, rows: np.ndarray, index: int) -> dict[str, Any]:
@@ -155,8 +146,7 @@ def _errors(
     """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
 
     def measured(predicted: np.ndarray, rows: np.ndarray) -> Measured:
-        truth = data.nearest(predicted, rows, index)
-        return Measured.of(data.kind, predicted, truth, groups[rows], metric, data.classes)
+        return measure_target(data, index, predicted, rows, groups[rows], metric)
 
     errors = {label: measured(values, data.test) for label, values in held_out.items()}
     return measure_errors(measured(fit.unseen, fit.rows), num_folds, errors)

@@ -12,7 +12,13 @@ import numpy as np
 from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerFits, TargetFit, completed_targets, join_parts
+from molslice.fitting.learner_fits import (
+    LearnerFits,
+    LearnerSettings,
+    TargetFit,
+    completed_targets,
+    join_parts,
+)
 from molslice.fitting.networks import affordable_epochs, fine_tune
 from molslice.fitting.quality import QUALITIES
 from molslice.folders.fitted import FINE_TUNED
@@ -72,6 +78,7 @@ def fit_stacks(
     options: FitOptions,
     encoder: EncoderUse | None,
     folder: Path,
+    settings: Sequence[LearnerSettings] = (),
     *,
     deadline: float,
     only_measures: bool,
@@ -86,6 +93,7 @@ def fit_stacks(
         options: Options of the fit.
         encoder: The encoder that is fine-tuned; None without one.
         folder: The folder of the model, in which the networks are written.
+        settings: See `LearnerFits`.
         deadline: Value of `time.monotonic` after which nothing is started.
         only_measures: Whether the stacks only measure the error on held-out rows. The rows are then divided
             into folds once, and the networks are not kept.
@@ -102,7 +110,7 @@ def fit_stacks(
     folds = assign_folds(rows, options.members, options.seed, assignments)
     stage = " (measuring)" if only_measures else ""
     with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
-        work = LearnerFits(rows, features, folds, deadline, options, fits.move)
+        work = LearnerFits(rows, features, folds, deadline, options, fits.move, settings)
         fitted = work.fit_targets()
     left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
     if quality.fine_tunes and rows.partner is not None and encoder is not None:

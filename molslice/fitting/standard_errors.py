@@ -1,10 +1,11 @@
 """Standard errors of the errors that a fit announces."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from molslice.fitting.data import FitData
 from molslice.tasks.metrics import (
     METRIC_NAMES,
     average_precision,
@@ -26,11 +27,13 @@ class Measured:
         standard_error: Standard deviation of `value` over samples of groups, from this sample alone; NaN with
             fewer than two groups.
         rows: Effective number of rows: their number, or 1 / (1 / positives + 1 / negatives).
+        influences: Influence of each group on `value`, float64 [groups].
     """
 
     value: float
     standard_error: float
     rows: float
+    influences: np.ndarray = field(default_factory=lambda: np.zeros(0), compare=False, repr=False)
 
     @classmethod
     def of(
@@ -74,7 +77,21 @@ class Measured:
             influences = influence(predicted, truth, value)
         else:
             influences = _class_influences(classes, metric, predicted, truth.astype(np.int64), value)
-        return cls(value, _standard_error(influences, groups), _effective_rows(kind, truth))
+        _, places = np.unique(groups, return_inverse=True)
+        sums = np.bincount(places, influences)
+        return cls(value, _standard_error(sums), _effective_rows(kind, truth), sums)
+
+    def difference_error(self, other: "Measured") -> float:
+        """Return the standard error of the difference of the values of two models on the same rows."""
+        return _standard_error(self.influences - other.influences)
+
+
+def measure_target(
+    data: FitData, index: int, predicted: np.ndarray, rows: np.ndarray, groups: np.ndarray, metric: str
+) -> Measured:
+    """Measure the predictions of a target in some rows, int [k] or bool [n], of these groups, int [k]."""
+    truth = data.nearest(predicted, rows, index)
+    return Measured.of(data.kind, predicted, truth, groups, metric, data.classes)
 
 
 def _class_influences(
@@ -95,10 +112,8 @@ def _class_influences(
     return (scores - shares[labels]) / counts[labels] / len(counts)
 
 
-def _standard_error(influences: np.ndarray, groups: np.ndarray) -> float:
-    """Return the standard deviation of a metric from the influence of each row, summed over groups."""
-    _, places = np.unique(groups, return_inverse=True)
-    sums = np.bincount(places, influences)
+def _standard_error(sums: np.ndarray) -> float:
+    """Return the standard deviation of a metric from the influence of each group."""
     if len(sums) < 2:
         return float("nan")
     return float(np.sqrt(len(sums) / (len(sums) - 1) * float((sums**2).sum())))

@@ -1,8 +1,8 @@
 """The interface of a learner."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +28,14 @@ class Learner(ABC):
     @classmethod
     @abstractmethod
     def fit(
-        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        labels: Labels,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        **settings: Any,  # noqa: ANN401
     ) -> tuple[Self, np.ndarray]:
         """Fit one model for each fold of each assignment.
 
@@ -41,11 +48,17 @@ class Learner(ABC):
             classes: Whether the target is a class. The prediction is then a score that grows with the
                 probability of class 1; `stacking.py` calibrates it.
             seed: Seed of random choices.
+            settings: Values of `choices`, other than the defaults.
 
         Returns:
             The learner, and the mean prediction for each row by the models that have not seen it, float64
             [n].
         """
+
+    @classmethod
+    def choices(cls, *, classes: bool) -> Mapping[str, Sequence[Any]]:  # noqa: ARG003
+        """Return the settings of `fit` that may be tuned: the values that are tried, the default first."""
+        return {}
 
     @abstractmethod
     def predict(self, features: Features) -> np.ndarray:

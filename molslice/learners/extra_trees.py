@@ -1,5 +1,6 @@
 """Extremely randomized trees on descriptors, fingerprint counts and embedding."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -32,19 +33,30 @@ class ExtraTrees(TreeLearner):
 
     @classmethod
     def fit(
-        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        labels: Labels,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        columns: float | str | None = None,
+        least_rows: int | None = None,
     ) -> tuple[Self, np.ndarray]:
-        """Fit one forest for each fold; see `Learner.fit`."""
+        """Fit one forest for each fold; see `Learner.fit`.
+
+        `columns` is the share of the columns that are candidates of a split; None is the default.
+        """
         from sklearn.ensemble import ExtraTreesRegressor
 
         matrix = cls.matrix_of(features)
         filled = np.nan_to_num(matrix)
-        columns = np.flatnonzero(filled.max(0) > filled.min(0))
-        columns = columns if len(columns) else np.array([0])
-        chosen = filled[:, columns]
+        varying = np.flatnonzero(filled.max(0) > filled.min(0))
+        varying = varying if len(varying) else np.array([0])
+        chosen = filled[:, varying]
         masks = left_out(folds)
-        share: Any = "sqrt" if classes else SHARE_OF_COLUMNS
-        smallest = MIN_LEAF_ROWS["classification" if classes else "regression"]
+        share: Any = columns or ("sqrt" if classes else SHARE_OF_COLUMNS)
+        smallest = least_rows or MIN_LEAF_ROWS["classification" if classes else "regression"]
         models, units = [], []
         for number, used in enumerate(~masks):
             values, weights = labels.of_model(number, used)
@@ -61,7 +73,20 @@ class ExtraTrees(TreeLearner):
             with hidden_warnings():
                 models.append(model.fit(chosen[used], learned, sample_weight=weights))
             units.append((offset, scale))
-        return cls.of_training(Trees.of_forests(models, columns, units), matrix, folds)
+        return cls.of_training(Trees.of_forests(models, varying, units), matrix, folds)
+
+    @classmethod
+    def choices(cls, *, classes: bool) -> Mapping[str, Sequence[Any]]:
+        """Return values of the settings; see `Learner.choices`."""
+        if classes:
+            return {
+                "columns": ("sqrt", 0.1, SHARE_OF_COLUMNS, 0.5),
+                "least_rows": (MIN_LEAF_ROWS["classification"], 1, 2, 5),
+            }
+        return {
+            "columns": (SHARE_OF_COLUMNS, 0.05, 0.1, 0.5, 1.0),
+            "least_rows": (MIN_LEAF_ROWS["regression"], 2, 3, 5),
+        }
 
     def predict_with_indicators(self, features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Predict; the indicator `trees` is the standard deviation over the trees of a model."""

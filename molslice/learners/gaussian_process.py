@@ -1,8 +1,8 @@
 """A Gaussian process on similarities of descriptors, fingerprint counts and embeddings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from molslice.learners.features import Features, NormalScores
 from molslice.learners.fold_averages import average_unseen, left_out
 from molslice.learners.labels import Labels
 from molslice.learners.similarities import (
+    LEAST_NOISE,
+    PRIOR,
     fit_labels,
     measure,
     min_max_kernel,
@@ -23,6 +25,7 @@ from molslice.types import MolsliceError
 
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
+KERNELS = ("all", "counts", "scores")  # which kernels are in the sum; those of conditions always are
 MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square
 MAX_POOL = 7_500  # rows from which the rows of all models are drawn
 CHUNK_ROWS = 2_048
@@ -95,15 +98,42 @@ class GaussianProcess(Learner):
 
     @classmethod
     def fit(
-        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        labels: Labels,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        **settings: Any,  # noqa: ANN401
     ) -> tuple[Self, np.ndarray]:
         """Fit one process for each model; see `Learner.fit`."""
-        learner, unseen, _ = cls.fit_and_complete(features, labels, folds, classes=classes, seed=seed)
+        learner, unseen, _ = cls.fit_and_complete(
+            features, labels, folds, classes=classes, seed=seed, **settings
+        )
         return learner, unseen
 
     @classmethod
+    def choices(cls, *, classes: bool) -> Mapping[str, Sequence[Any]]:  # noqa: ARG003
+        """Return values of the settings; see `Learner.choices`, and `fit_weights` for the numbers."""
+        return {
+            "kernels": KERNELS,
+            "prior": (PRIOR, 0.005, 0.5),
+            "least_noise": (LEAST_NOISE, 0.01, 0.05, 0.2),
+        }
+
+    @classmethod
     def fit_and_complete(
-        cls, features: Features, labels: Labels, folds: np.ndarray, *, classes: bool, seed: int
+        cls,
+        features: Features,
+        labels: Labels,
+        folds: np.ndarray,
+        *,
+        classes: bool,
+        seed: int,
+        kernels: str = KERNELS[0],
+        prior: float = PRIOR,
+        least_noise: float = LEAST_NOISE,
     ) -> tuple[Self, np.ndarray, Labels]:
         """Fit one process for each model, and complete the labels for other learners.
 
@@ -120,20 +150,22 @@ class GaussianProcess(Learner):
         draw = np.random.default_rng(seed)
         pool = draw_pool(labels.values, draw, classes=classes)
         rows, of_pool, held_out = everything[pool], labels[pool], masks[:, pool]
-        kernels = np.empty((_count_kernels(rows), len(pool), len(pool)), np.float32)
-        for place, kernel in enumerate(_kernels(rows, rows, scales)):
-            kernels[place] = kernel
-        all_weights, all_solved = np.zeros((len(kernels), len(masks))), np.zeros((len(pool), len(masks)))
+        used_kernels = _used_kernels(rows, kernels)
+        matrices = np.empty((len(used_kernels), len(pool), len(pool)), np.float32)
+        for place, kernel in enumerate(_some_kernels(rows, scales, used_kernels)):
+            matrices[place] = kernel
+        all_weights = np.zeros((_count_kernels(rows), len(masks)))
+        all_solved = np.zeros((len(pool), len(masks)))
         offsets, predicted = np.zeros(len(masks)), np.zeros(masks.shape)
         expected, spreads = np.full(masks.shape, np.nan), np.ones(len(masks))
         for number, held in enumerate(map(np.flatnonzero, held_out)):
             used = draw.permutation(np.flatnonzero(~held_out[number]))[:MAX_ROWS]
             learned, offsets[number], spread = of_pool[used].standardized()
             few = rows[used[: EVIDENCE_ROWS[-1]]]
-            exact = np.stack(list(_kernels(few, few, scales)))  # those in float32 are indefinite
-            weights = fit_labels(exact, learned, EVIDENCE_ROWS)
+            exact = np.stack([*_some_kernels(few, scales, used_kernels)])  # those in float32 are indefinite
+            weights = fit_labels(exact, learned, EVIDENCE_ROWS, prior=prior, least_noise=least_noise)
             covariance = np.zeros((len(used), len(used)))
-            for weight, kernel in zip(weights, kernels, strict=False):
+            for weight, kernel in zip(weights, matrices, strict=False):
                 covariance += weight * kernel[used[:, None], used]
             measured, completed = measure(learned, weights[-1], covariance)
             noise = measured.shares * weights[-1] + measured.extra
@@ -141,9 +173,9 @@ class GaussianProcess(Learner):
                 expected[number, pool[used]] = completed * spread + offsets[number]
                 spreads[number] = spread * predictive_spread(exact, weights, learned)
             solved = solve(covariance, noise, measured.values) * spread
-            all_weights[:, number], all_solved[used, number] = weights[:-1], solved
+            all_weights[used_kernels, number], all_solved[used, number] = weights[:-1], solved
             predicted[number, pool[held]] = offsets[number]
-            for kernel, weight in zip(kernels, weights[:-1], strict=True):
+            for kernel, weight in zip(matrices, weights[:-1], strict=True):
                 predicted[number, pool[held]] += kernel[held[:, None], used] @ (weight * solved)
         learner = cls(rows, scores, scales, all_weights, all_solved, offsets)
         others = np.setdiff1d(np.arange(masks.shape[1]), pool)
@@ -168,6 +200,8 @@ class GaussianProcess(Learner):
         Raises:
             MolsliceError: The process was fitted on other features.
         """
+        if self.rows.embedding is None:
+            features = features.without_embedding()
         expected = [array.quantiles.shape[1] for array in self.scores]
         expected += [array.shape[1] for array in _conditions_of(self.rows)]
         given = [array.shape[1] for array in (*_scored_parts(features), *_conditions_of(features))]
@@ -327,6 +361,19 @@ def _conditions_of(rows: Features) -> list[np.ndarray]:
 
 def _count_kernels(rows: Features) -> int:
     return 1 + len(_scored_parts(rows)) * (len(SCALES) + 1) + 4 * len(_conditions_of(rows))
+
+
+def _used_kernels(rows: Features, kernels: str) -> np.ndarray:
+    """Return the numbers of the kernels that one of `KERNELS` stands for, int [kernels]."""
+    every = np.arange(_count_kernels(rows))
+    of_conditions = every >= len(every) - 4 * len(_conditions_of(rows))
+    counted = every == 0
+    return every[of_conditions | {"all": True, "counts": counted, "scores": ~counted}[kernels]]
+
+
+def _some_kernels(rows: Features, scales: np.ndarray, numbers: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the kernels of some numbers of rows with themselves."""
+    return (kernel for number, kernel in enumerate(_kernels(rows, rows, scales)) if number in numbers)
 
 
 def _mean_distance(rows: np.ndarray) -> float:

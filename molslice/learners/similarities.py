@@ -1,5 +1,6 @@
 """Similarities of molecules, and the evidence of a Gaussian process over their weighted sum."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from molslice.learners.truncated import limit_sites
 
 MOST_COUNTS = 15  # larger counts of one fragment are alike
 PRIOR = 0.05  # of the squared logarithms of the weights
+LOG_BOUNDS = (-12.0, 5.0)  # of the weights and the noise
+LEAST_NOISE = math.exp(LOG_BOUNDS[0])
 LOG_NOISE = -2.0  # at the start
 JITTER = 1e-4  # of the variance of the target; also keeps the matrix positive definite
 MAX_EVALUATIONS, LATER_EVALUATIONS = 60, 20  # of the evidence, from the first weights and from given ones
@@ -116,7 +119,14 @@ def measure(
     return Measurements(values, shares, extra), expected
 
 
-def fit_labels(kernels: np.ndarray, labels: Labels, sizes: Sequence[int]) -> np.ndarray:
+def fit_labels(
+    kernels: np.ndarray,
+    labels: Labels,
+    sizes: Sequence[int],
+    *,
+    prior: float = PRIOR,
+    least_noise: float = LEAST_NOISE,
+) -> np.ndarray:
     """Fit the weights of kernels to labels, first roughly to a few rows and then finely to more.
 
     Limits are approximated with the weights of the step before. With these approximations, the derivatives of
@@ -126,6 +136,8 @@ def fit_labels(kernels: np.ndarray, labels: Labels, sizes: Sequence[int]) -> np.
         kernels: Positive definite matrices, float64 [kernels, n, n].
         labels: Standardized labels of the n rows.
         sizes: The number of first rows of each step.
+        prior: See `fit_weights`.
+        least_noise: See `fit_weights`.
 
     Returns:
         See `fit_weights`.
@@ -140,7 +152,13 @@ def fit_labels(kernels: np.ndarray, labels: Labels, sizes: Sequence[int]) -> np.
             noise, covariance = float(weights[-1]), np.einsum("k,kij->ij", weights[:-1], block)
         measured, _ = measure(few, noise, covariance)
         weights = fit_weights(
-            block, measured.values, start=weights, shares=measured.shares, extra=measured.extra
+            block,
+            measured.values,
+            start=weights,
+            shares=measured.shares,
+            extra=measured.extra,
+            prior=prior,
+            least_noise=least_noise,
         )
     assert weights is not None
     return weights
@@ -172,6 +190,8 @@ def fit_weights(
     *,
     shares: np.ndarray | float = 1.0,
     extra: np.ndarray | float = 0.0,
+    prior: float = PRIOR,
+    least_noise: float = LEAST_NOISE,
 ) -> np.ndarray:
     """Maximize the evidence of a Gaussian process over the weights of kernels and the noise.
 
@@ -184,6 +204,8 @@ def fit_weights(
         start: Weights to start from, such as a fit to fewer rows, which saves steps; None for ones.
         shares: See `Measurements`.
         extra: See `Measurements`.
+        prior: How strongly the logarithms of the weights are drawn to zero.
+        least_noise: Least variance of the noise.
 
     Returns:
         Weights of the kernels, then the variance of the noise, float64 [kernels + 1].
@@ -196,7 +218,7 @@ def fit_weights(
     noises = [torch.as_tensor(part, dtype=torch.float64) for part in (shares, extra)]
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target, *noises)
+        loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target, *noises, prior=prior)
         return float(loss), gradient.numpy()
 
     logs = np.zeros(len(kernels) + 1)
@@ -204,13 +226,18 @@ def fit_weights(
     most = MAX_EVALUATIONS
     if start is not None:
         logs, most = np.log(start), LATER_EVALUATIONS
-    bounds = [(-12.0, 5.0)] * len(logs)
+    bounds = [*[LOG_BOUNDS] * len(kernels), (math.log(least_noise), LOG_BOUNDS[1])]
     result = minimize(objective, logs, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxfun": most})
     return np.exp(result.x)
 
 
 def negative_evidence(
-    logs: Tensor, kernels: Tensor, target: Tensor, shares: Tensor | float = 1.0, extra: Tensor | float = 0.0
+    logs: Tensor,
+    kernels: Tensor,
+    target: Tensor,
+    shares: Tensor | float = 1.0,
+    extra: Tensor | float = 0.0,
+    prior: float = PRIOR,
 ) -> tuple[Tensor, Tensor]:
     """Compute the negative logarithm of evidence and prior, but for a constant, and its gradient.
 
@@ -220,6 +247,7 @@ def negative_evidence(
         target: float64 [n].
         shares: See `Measurements`.
         extra: See `Measurements`.
+        prior: See `fit_weights`.
 
     Returns:
         The value, and its derivatives by `logs`, float64 [kernels + 1].
@@ -231,12 +259,12 @@ def negative_evidence(
     covariance.diagonal().add_(shares * weights[-1] + JITTER + extra)
     factor = torch.linalg.cholesky(covariance)
     solved = torch.cholesky_solve(target[:, None], factor)[:, 0]
-    value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + PRIOR * (logs**2).sum()
+    value = 0.5 * (target @ solved) + factor.diagonal().log().sum() + prior * (logs**2).sum()
     # twice the derivative with respect to the covariance
     slope = torch.cholesky_inverse(factor) - solved[:, None] * solved
     by_kernel = kernels.flatten(1) @ slope.flatten()
     slopes = torch.cat([by_kernel, slope.diagonal().mul_(shares).sum()[None]])
-    return value, 0.5 * weights * slopes + 2.0 * PRIOR * logs
+    return value, 0.5 * weights * slopes + 2.0 * prior * logs
 
 
 def solve(covariance: np.ndarray, noise: float | np.ndarray, values: np.ndarray) -> np.ndarray:

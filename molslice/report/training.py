@@ -10,7 +10,7 @@ from typing import Any
 
 from molslice.config import config_to_yaml
 from molslice.files.folder_names import without_folders
-from molslice.fitting.card import STANDARD_ERROR, result_rows
+from molslice.fitting.card import OPTIMISTIC, STANDARD_ERROR, result_rows, tuning_rows
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -35,7 +35,7 @@ AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
-    *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "seed"),
+    *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "tune", "seed"),
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
@@ -172,7 +172,9 @@ def _learners(record: Mapping[str, Any]) -> Html:
         notes.append(f"The networks were fine-tuned for {epochs} epoch{'s' * (epochs != 1)}.")
     if left_out := record.get("left_out"):
         notes.append(f"Left out for lack of time: {', '.join(map(str, left_out))}.")
-    return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines))
+    tuning = tuning_rows(record)
+    tuned = [table(*tuning, "Tuning"), paragraph(OPTIMISTIC, soft=True)] if tuning[1] else []
+    return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines), *tuned)
 
 
 def _curves(metrics: Mapping[str, Mapping[str, list[float]]], name: str) -> Curves:

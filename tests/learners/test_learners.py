@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from molslice.learners import LEARNERS, Features, Labels
+from molslice.learners.boosting import splittable_columns
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.similarities import (
@@ -590,3 +591,76 @@ def test_a_row_that_counts_twice_has_half_of_the_noise():
     noise = np.linspace(0.1, 0.6, 6)
     expected = np.linalg.solve(covariance + np.diag(noise + JITTER), values)
     np.testing.assert_allclose(solve(covariance.copy(), noise, values), expected, rtol=1e-9)
+
+
+def test_boosting_takes_its_settings():
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    features = draw_features(200)
+    values, folds = draw_values(features, False), np.arange(200) % 2
+    settings = {"learning_rate": 0.05, "trees": 20, "leaves": 7, "least_rows": 5, "columns": 0.3}
+    learner, _ = LEARNERS.find("boosting").fit(
+        features, Labels(values), folds, classes=False, seed=3, **settings
+    )
+    columns = splittable_columns(features.matrix(), 5)
+    model: Any = HistGradientBoostingRegressor(learning_rate=0.05, max_iter=20, max_leaf_nodes=7)
+    model.set_params(min_samples_leaf=5, max_features=0.3, early_stopping=False, random_state=3)
+    learned, mean, spread = standardize(values[folds != 0])
+    model.fit(features.matrix()[folds != 0][:, columns], learned)
+    expected = model.predict(features.matrix()[:, columns]) * spread + mean
+    np.testing.assert_allclose(learner.predict(features)[0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_extra_trees_take_their_settings(monkeypatch):
+    monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
+    features = draw_features(200)
+    values, folds = draw_values(features, False), np.arange(200) % 2
+    fits = {
+        rows: LEARNERS.find("extra_trees").fit(
+            features, Labels(values), folds, classes=False, seed=0, least_rows=rows, columns=1.0
+        )[0]
+        for rows in (1, 20)
+    }
+    assert len(fits[1].trees.value) > 100
+    leaves = (fits[20].trees.left == np.arange(len(fits[20].trees.left))).sum()
+    assert 20 < leaves <= 20 * 100 / 20  # of 20 trees, each for 100 rows
+
+
+@pytest.mark.parametrize(("kernels", "unused"), [("counts", "descriptors"), ("scores", "counts")])
+def test_a_process_without_some_kernels_does_not_see_their_features(kernels, unused):
+    features, folds = draw_features(), np.arange(60) % 3
+    labels = Labels(draw_values(features, False))
+    kind = LEARNERS.find("gaussian_process")
+    learner, unseen = kind.fit(features, labels, folds, classes=False, seed=0, kernels=kernels)
+    other = draw_features(seed=5)
+    changed = dataclasses.replace(features, **{unused: getattr(other, unused)})
+    np.testing.assert_allclose(learner.predict(changed), learner.predict(features), rtol=1e-12)
+    again = kind.fit(changed, labels, folds, classes=False, seed=0, kernels=kernels)[1]
+    np.testing.assert_allclose(again, unseen, rtol=1e-12)
+    assert np.abs(unseen - kind.fit(features, labels, folds, classes=False, seed=0)[1]).max() > 1e-3
+    expected = learner.predict(features)[folds, np.arange(60)]
+    np.testing.assert_allclose(unseen, expected, rtol=1e-4, atol=1e-6)
+    restored = kind.from_arrays(learner.arrays())
+    np.testing.assert_array_equal(restored.predict(features), learner.predict(features))
+
+
+def test_a_process_without_the_embedding_takes_features_with_it():
+    features, folds = draw_features(embedding=True), np.arange(60) % 3
+    plain = features.without_embedding()
+    learner, _ = LEARNERS.find("gaussian_process").fit(
+        plain, Labels(draw_values(features, False)), folds, classes=False, seed=0
+    )
+    np.testing.assert_array_equal(learner.predict(features), learner.predict(plain))
+
+
+def test_the_noise_has_a_floor_and_the_prior_a_strength():
+    """Values without noise: the evidence alone would choose a small one."""
+    draw = np.random.default_rng(0)
+    points = draw.normal(size=(40, 2))
+    kernels = rational_quadratic_kernel(squared_distances(points, points), 1.0)[None]
+    values = standardize(points[:, 0])[0]
+    free = fit_weights(kernels, values)
+    bounded = fit_weights(kernels, values, least_noise=0.2)
+    assert free[-1] < 0.05 < bounded[-1] == pytest.approx(0.2)
+    drawn = fit_weights(kernels, values, prior=100.0)
+    assert np.abs(np.log(drawn)).max() < np.abs(np.log(free)).max() / 2
