@@ -11,7 +11,7 @@ import argparse
 import shlex
 from collections.abc import Mapping
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     AUTO,
@@ -28,6 +28,10 @@ from molslice.cli.arguments import (
     worker_count,
 )
 from molslice.cli.console import tell, tell_refusals, text_table, write, write_json
+from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.fitting.related import RelatedTarget
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -37,6 +41,7 @@ EXAMPLE = """\
   molslice fit measured.csv --target solubility --order low,medium,high --out classes
   molslice fit measured.csv --target IC50 --unit nM --scale log --out potency
   molslice fit measured.csv --target logS --condition temperature --out solubility
+  molslice fit measured.csv --target logD --with other.csv:logP --out lipophilicity
   molslice fit measured.csv --target logS --smiles-column solute --smiles-column solvent --out solubility
   molslice fit measured.csv.gz --target logD --target logBB --split part --out several
   molslice fit 'parts/*.csv' --target logS --out solubility    # several files as one table"""
@@ -112,6 +117,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="conditions",
         metavar="COLUMN",
         help="number or category that the model takes beside the molecule, such as a temperature; repeatable",
+    )
+    parser.add_argument(
+        "--with",
+        action="append",
+        type=related_target,
+        dest="related",
+        metavar="FILE:COLUMN",
+        help="measured column of another table, whose prediction is a feature of the learners; repeatable",
     )
     parser.add_argument(
         "--duplicates",
@@ -208,6 +221,16 @@ def seed(text: str) -> int:
     from molslice.fitting.fit import MAX_SEED
 
     return whole_number(text, 0, MAX_SEED)
+
+
+def related_target(text: str) -> "RelatedTarget":
+    """Parse a column of another table, `FILE:COLUMN`."""
+    from molslice.fitting.related import RelatedTarget
+
+    try:
+        return RelatedTarget.parse(text)
+    except MolsliceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _example(condition: Mapping[str, Any]) -> str:

@@ -45,6 +45,7 @@ class _Estimator(BaseEstimator):
     minutes: float | None = None
     tune: float | None = None
     conditions: str | Sequence[str] = ()
+    related: str | Sequence[str | tuple[Path | str, str]] = ()
     duplicates: "Duplicates" = "average"
     fragment: str = "keep"
     wildcards: str = "refuse"
@@ -200,6 +201,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         tune: As in `fit`: minutes in which the settings of the learners are first chosen; None for defaults.
         conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
             a temperature.
+        related: As in `fit`: measured columns of other tables, such as `other.csv:logP`.
         duplicates: Several rows of one molecule (in the same conditions): `average`, `keep` or `refuse`.
         fragment: What happens to a mixture: `keep`, `largest` or `refuse`.
         wildcards: What happens to a wildcard: `refuse` or `keep`.

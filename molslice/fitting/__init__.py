@@ -8,6 +8,7 @@ Modules, in the order in which `fit` uses them:
     target_checks: Whether each target can be learned.
     folds: The divisions into folds.
     stacks: Fits and weighs the learners of all targets, as `quality` says.
+    related: Predicts measured targets of other tables, as features.
     learner_fits: Fits the learners of each fold.
     networks: Fine-tunes the encoder for each fold.
     errors: Held-out errors and their standard errors.

@@ -11,9 +11,10 @@ import functools
 import operator
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Real
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -32,11 +33,19 @@ from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets
-from molslice.fitting.data import SPLITS, Duplicates, FitOptions, Limits, Scale, Transform
+from molslice.fitting.data import SPLITS, Duplicates, FitData, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
-from molslice.fitting.stacks import EncoderUse, fit_stacks
+from molslice.fitting.related import (
+    RelatedFit,
+    RelatedTable,
+    RelatedTarget,
+    fit_related,
+    listed_related,
+    read_related,
+)
+from molslice.fitting.stacks import EncoderUse, Stacks, fit_stacks
 from molslice.fitting.table import read_fit_data
 from molslice.fitting.target_checks import describe_without_logarithm
 from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune_learners
@@ -75,6 +84,7 @@ def fit(
     by: str | None = None,
     groups: str | None = None,
     conditions: str | Sequence[str] = (),
+    related: str | Sequence[str | tuple[File | str, str]] = (),
     duplicates: Duplicates = "average",
     limits: Limits = "learn",
     relation: str | Sequence[str | None] | None = None,
@@ -135,6 +145,9 @@ def fit(
             out or all in one fold, like rows of one compound. A row with an empty cell is its own group.
         conditions: Columns of numbers or categories, such as a temperature or an assay, that the learners
             take beside the molecule, and that predictions need too. See `molslice.fitting.conditions`.
+        related: Measured columns of other tables, numbers or two classes, such as `other.csv:logP` or
+            `("other.csv", "logP")`. A Gaussian process is fitted to each, and its predictions are features of
+            the learners. See `molslice.fitting.related`.
         duplicates: Several rows of one molecule (in the same conditions): `average` (classes that disagree
             count as missing), `keep`, or `refuse`.
         limits: What happens to limits such as `>10` in a cell of a target, or `10` with `>` in a column of
@@ -230,9 +243,10 @@ def fit(
         quality=quality,
         tune=tune,
     )
+    others = listed_related(related, path, names, pairs=partner is not None)
     files = find_files([path])
     check_rereadable(files)
-    _check(files, folder, options, device)
+    _check([*files, *map(attrgetter("file"), others)], folder, options, device)
     check_workers(workers)
     if encoder is None and device != "cpu":
         raise MolsliceError(f"device {device!r} needs an encoder: without one, `fit` computes on the CPU")
@@ -257,38 +271,47 @@ def fit(
         features = rows.features(embed)
         if encoder is not None:
             encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
+        tables = _read_tables(others, options, embed, workers, shown=not quiet)
         refits = options.refit and bool(rows.test.any())
-        _check_size(features, rows.known if refits else rows.known[~rows.test], rows.learned.shape[1], path)
+        known = rows.known if refits else rows.known[~rows.test]
+        _check_size(features, known, rows.learned.shape[1], path, tables)
+        of_related, taken = _add_related(tables, rows, features, options, shown=not quiet)
         tuning, log = NOT_TUNED, log_file(folder)
         if tune is not None:
-            trials = TrialLog(log, log_key(checksum, names, options, encoder))
-            tuning = tune_learners(rows, features, options, trials, shown=not quiet)
+            read = " ".join([checksum, *map(str, map(attrgetter("checksum", "target.column"), tables))])
+            trials = TrialLog(log, log_key(read, names, options, encoder))
+            tuning = tune_learners(rows, taken, options, trials, shown=not quiet)
         now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
-        shared = (features, options, encoder_use, partial, tuning.settings)
+        shared = (options, encoder_use, partial, tuning.settings)
         measured = fit_stacks(
             rows,
+            taken,
             *shared,
             deadline=now + (end - now) / 2 if refits else end,
             only_measures=refits,
             shown=not quiet,
         )
-        model = measured
+        model, learned = measured, rows
         if refits:
             rows.findings += describe_without_logarithm(rows)
-            all_rows = replace(rows, test=np.zeros_like(rows.test), findings=[])
+            learned = replace(rows, test=np.zeros_like(rows.test), findings=[])
+            of_related, taken = _add_related(tables, learned, features, options, shown=not quiet)
             model = fit_stacks(
-                all_rows,
+                learned,
+                taken,
                 *shared,
                 deadline=end,
                 only_measures=False,
                 tries_networks=measured.network_weight is None,
                 shown=not quiet,
             )
-        record = summarize(path, files, checksum, rows, measured, model, encoder, options)
+        plain = (features, options, None, partial, tuning.settings)
+        alone = _fit_alone(learned, plain, shown=not quiet) if tables else None
+        record = summarize(path, files, checksum, rows, measured, model, encoder, options, of_related, alone)
         if tune is not None:
             record["tuning"] = tuning.trials
         record["seconds"] = round(time.monotonic() - start, 1)
-        write_fit(partial, record, rows, measured, model, places)
+        write_fit(partial, record, rows, measured, model, places, of_related)
     if tune is not None:
         log.unlink(missing_ok=True)
     return record
@@ -330,12 +353,61 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
 
 
-def _check_size(features: Features, known: np.ndarray, columns: int, path: File) -> None:
+def _read_tables(
+    targets: Sequence[RelatedTarget],
+    options: FitOptions,
+    embed: Callable[[list[str]], np.ndarray | None],
+    workers: int | None,
+    *,
+    shown: bool,
+) -> list[RelatedTable]:
+    """Read the related targets one by one."""
+    tables = []
+    for target in targets:
+        with Progress(f"descriptors of {target.file.name}", unit="molecules", shown=shown) as described:
+            count = _count_workers(find_files([target.file]), workers)
+            tables.append(read_related(target, options, embed, workers=count, progress=described.move))
+    return tables
+
+
+def _fit_alone(rows: FitData, shared: tuple[Any, ...], *, shown: bool) -> Stacks | None:
+    """Fit training rows without related targets, to compare; None if this would take too long.
+
+    `shared` are the arguments of `fit_stacks` after the rows.
+    """
+    features, options, *others = shared
+    if options.minutes is not None or QUALITIES[options.quality].fine_tunes:
+        return None
+    kept = np.flatnonzero(~rows.test)
+    trained = replace(rows, findings=[])
+    trained.keep(kept)
+    limits = {"deadline": float("inf"), "only_measures": False}
+    return fit_stacks(trained, features[kept], options, *others, **limits, shown=shown)
+
+
+def _add_related(
+    tables: Sequence[RelatedTable], rows: FitData, features: Features, options: FitOptions, *, shown: bool
+) -> tuple[list[RelatedFit], Features]:
+    """Fit the related targets without the held-out compounds, and add their predictions to features."""
+    if not tables:
+        return [], features
+    alone, fits = replace(features, conditions=None), list[RelatedFit]()
+    with Progress("related targets", unit="fits", shown=shown) as progress:
+        for table in tables:
+            fits.append(fit_related(table, rows, alone, options))
+            progress.move(len(fits), len(tables))
+    return fits, features.with_conditions([one.column for one in fits])
+
+
+def _check_size(
+    features: Features, known: np.ndarray, columns: int, path: File, tables: Sequence[RelatedTable]
+) -> None:
     """Refuse, before the work, so many targets that the written learners could not be read again.
 
-    `known` is whether a target has a value or a limit, bool [n, T]; `columns` is the number of learned ones.
+    `known` is whether a target has a value or a limit, bool [n, T]; `columns` is the number of learned ones;
+    `tables` are the related targets.
     """
-    counts = np.broadcast_to(known.sum(0), columns)
+    counts = [*np.broadcast_to(known.sum(0), columns), *(len(table.features) for table in tables)]
     if sum(stored_bytes(features, int(rows)) for rows in counts) > LARGEST_ARRAYS:
         raise MolsliceError(
             f"{path}: a model of {columns:,} targets has more than {LARGEST_ARRAYS:,} bytes; "

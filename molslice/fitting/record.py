@@ -14,6 +14,7 @@ from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
+from molslice.fitting.related import RelatedFit
 from molslice.fitting.stacks import Stacks
 from molslice.fitting.standard_errors import Measured, measure_errors, measure_target
 from molslice.folders.fitted import (
@@ -22,6 +23,7 @@ from molslice.folders.fitted import (
     FORMAT,
     HELD_OUT,
     OUT_OF_FOLD,
+    RELATED_LEARNER,
     ROW_COLUMNS,
     ROWS,
     row_columns,
@@ -33,7 +35,7 @@ from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
-from molslice.tasks.metrics import METRIC_LABELS, median_factor
+from molslice.tasks.metrics import METRIC_LABELS, format_metric, median_factor
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
@@ -47,16 +49,21 @@ def summarize(
     model: Stacks,
     encoder: Path | str | None,
     options: FitOptions,
+    related: Sequence[RelatedFit] = (),
+    alone: Stacks | None = None,
 ) -> dict[str, Any]:
     """Describe the model, its rows and its errors, for `fit.json`.
 
     `measured` was fitted without the held-out rows. The folder holds `model`: the same, or what was fitted to
-    all rows.
+    all rows. `related` are the related targets of `model`, and `alone` is fitted to its rows without them.
     """
     groups = data.number_groups()
     findings, results, refusals = [*data.findings], [], data.refusals.report()
-    if model.epochs and data.conditions:
-        listed = ", ".join(condition.name for condition in data.conditions)
+    for one in related:
+        findings += one.findings
+    beside = [*(condition.name for condition in data.conditions), *(one.record["target"] for one in related)]
+    if model.epochs and beside:
+        listed = ", ".join(beside)
         findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
     for kind in refusals:
         for example in kind["examples"]:
@@ -69,6 +76,16 @@ def summarize(
             metric: _errors(data, metric, index, fit, predicted, groups, options.members)
             for metric in metrics
         }
+        without = {}
+        if alone is not None:
+            outcome = alone.outcomes[index]
+            rows = np.flatnonzero(model.folds[0] >= 0)[outcome.rows]
+            error = measure_target(data, index, outcome.unseen, rows, groups[rows], metrics[0]).value
+            without = {"cross_validated_without_related": error}
+            findings.append(
+                f"{name}: cross-validated {METRIC_LABELS[metrics[0]]} {format_metric(error)} without the "
+                f"related targets, {format_metric(errors[metrics[0]]['cross_validated'])} with them"
+            )
         if data.logarithmic[index]:
             findings += _describe_factors(data, fit, predicted, index)
         limits = {"train_limits": int(limited[fit.rows].sum()), "test_limits": int(limited[data.test].sum())}
@@ -82,6 +99,7 @@ def summarize(
                 **_class_counts(data, fit.rows, index),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **errors.pop(metrics[0]),
+                **without,
                 **({"metrics": errors} if errors else {}),
             }
         )
@@ -98,6 +116,7 @@ def summarize(
         "assignments": len(model.folds),
         **({} if options.standardize == "no" else {"standardize": options.standardize}),
         **({"conditions": [one.to_mapping() for one in data.conditions]} if data.conditions else {}),
+        **({"related": [one.record for one in related]} if related else {}),
         **({} if data.partner is None else {"partner": data.partner}),
         **({} if data.classes is None else {"ordered": data.classes.ordered}),
         **({"class_words": {name: list(pair) for name, pair in data.words.items()}} if data.words else {}),
@@ -174,14 +193,21 @@ def _describe_factors(
 
 
 def write_fit(
-    folder: Path, record: dict[str, Any], data: FitData, measured: Stacks, model: Stacks, places: np.ndarray
+    folder: Path,
+    record: dict[str, Any],
+    data: FitData,
+    measured: Stacks,
+    model: Stacks,
+    places: np.ndarray,
+    related: Sequence[RelatedFit] = (),
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
-    `measured` and `model` are as in `summarize`. The files have the order of the table, in which rows have
-    these `places`, int [n].
+    `measured`, `model` and `related` are as in `summarize`. The files have the order of the table, in which
+    rows have these `places`, int [n].
     """
-    save_learners(folder, [fit.learners for fit in model.fitted])
+    of_related = [{RELATED_LEARNER: one.model.learner} for one in related]
+    save_learners(folder, [*(fit.learners for fit in model.fitted), *of_related])
     learned = model.folds[0] >= 0
     order = np.argsort(places)
     unseen = _by_row(data, [(fit.rows, fit.unseen) for fit in model.outcomes])

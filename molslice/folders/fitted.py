@@ -9,7 +9,7 @@ folder can run code.
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from molslice.data.molecules.conditions import Condition
 from molslice.files.parsing import read_json_object
 from molslice.files.received import check_received, read_arrays
 from molslice.folders.run import write_in_half
-from molslice.learners import LEARNERS, Learner
+from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
@@ -34,6 +34,7 @@ HELD_OUT = "held_out.csv"  # with the columns of `ROWS`
 ENCODER = "encoder"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like `ENCODER` for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
+RELATED_LEARNER = "gaussian_process"  # of related targets; its arrays are after those of the targets
 DISAGREEMENT, SIZE = "disagreement", "size"  # indicators of difficulty that come from no single learner
 FORMATS = tuple(f"molslice-fit-{version}" for version in range(1, 5))
 FORMAT = FORMATS[-1]  # earlier versions do not read the arrays of the learners
@@ -41,6 +42,33 @@ MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assign
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 OUT_OF_FOLD = "out-of-fold predictions of the training rows"
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedModel:
+    """A model of a related target, whose prediction is a condition of the learners.
+
+    Attributes:
+        learner: The models of all folds of the related table.
+        offset: Mean of the predictions for the training rows.
+        scale: Their standard deviation; 1 if it is 0.
+    """
+
+    learner: Learner
+    offset: float
+    scale: float
+
+    def scaled(self, predicted: np.ndarray) -> np.ndarray:
+        """Return predictions as the learners take them, of mean zero and variance one in training rows."""
+        return (predicted - self.offset) / self.scale
+
+
+def with_related(features: Features, related: Sequence[RelatedModel]) -> Features:
+    """Return the features of new molecules with the predicted related targets, means over all folds."""
+    if not related:
+        return features
+    alone = replace(features, conditions=None)
+    return features.with_conditions([one.scaled(one.learner.predict(alone).mean(0)) for one in related])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +84,7 @@ class FittedModel:
         about: The content of `fit.json`.
         scales: For each target, the expected error of a row; None for classes and in older folders.
         conditions: The numbers and categories that the learners take beside the molecule.
+        related: The models of related targets, whose predictions the learners take after the conditions.
     """
 
     targets: TargetInfo
@@ -64,6 +93,7 @@ class FittedModel:
     about: Mapping[str, Any]
     scales: tuple[ErrorScale | None, ...]
     conditions: tuple[Condition, ...] = ()
+    related: tuple[RelatedModel, ...] = ()
 
     @property
     def partner(self) -> str | None:
@@ -207,7 +237,8 @@ def read_fitted(folder: Path) -> FittedModel:
         }
         for index, stack in enumerate(stacks)
     )
-    model = FittedModel(targets, learners, stacks, record, scales, conditions)
+    related = _read_related(record, arrays, len(stacks), folder)
+    model = FittedModel(targets, learners, stacks, record, scales, conditions, related)
     _check_folds(model, folder)
     _check_side_columns(model, folder)
     _check_scales(model, folder)
@@ -302,6 +333,24 @@ def _read_conditions(record: Mapping[str, Any]) -> tuple[Condition, ...]:
     if len({one.name for one in conditions}) < len(conditions):
         raise MolsliceError("two conditions have the same name")
     return conditions
+
+
+def _read_related(
+    record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], start: int, folder: Path
+) -> tuple[RelatedModel, ...]:
+    """Read the models of related targets, whose arrays are numbered from `start`."""
+    listed = record.get("related", [])
+    _require(isinstance(listed, list), "related", listed, folder)
+    models = []
+    for number, one in enumerate(listed, start):
+        _require(isinstance(one, dict), "related", listed, folder)
+        numbers = [one.get(name) for name in ("offset", "scale")]
+        sound = all(isinstance(value, float) and np.isfinite(value) for value in numbers) and numbers[1] > 0
+        _require(sound, "offset or scale of a related target", numbers, folder)
+        models.append(
+            RelatedModel(_learner(RELATED_LEARNER, number, arrays, folder / LEARNER_FILE), *numbers)
+        )
+    return tuple(models)
 
 
 def _check_scales(model: FittedModel, folder: Path) -> None:

@@ -27,6 +27,7 @@ from molslice.folders.fitted import (
     out_of_fold_calibration,
     row_columns,
     training_rows,
+    with_related,
 )
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import distinct_columns
@@ -289,7 +290,8 @@ class FittedPredictor(SmilesPredictor):
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values
         given = molecules.conditions
         conditions = encode(self.conditions, given) if self.conditions and given is not None else None
-        return Features(molecules.descriptors, molecules.counts, embedding, conditions)
+        features = Features(molecules.descriptors, molecules.counts, embedding, conditions)
+        return with_related(features, self.model.related)
 
     def _by_member(self, predicted: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Average the models of each member, float64 [members, n] each."""

@@ -1,6 +1,7 @@
 """The fixed features of molecules that learners take."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -19,8 +20,8 @@ class Features:
         descriptors: float64 [n, D], NaN where a descriptor is not defined.
         counts: Counts of hashed fingerprint bits, uint8 [n, P].
         embedding: States of a trained encoder, float32 [n, E]; None without an encoder.
-        conditions: Conditions of the rows, such as the temperature, of variance one and without missing
-            values, float64 [n, C]; None without any.
+        conditions: Conditions of the rows, such as the temperature, and predicted related targets, of
+            variance one and without missing values, float64 [n, C]; None without any.
     """
 
     descriptors: np.ndarray
@@ -67,6 +68,11 @@ class Features:
     def without_embedding(self) -> Self:
         """Return the other features."""
         return type(self)(self.descriptors, self.counts, None, self.conditions)
+
+    def with_conditions(self, columns: Sequence[np.ndarray]) -> Self:
+        """Return the features with more conditions, float64 [n] each."""
+        blocks = [block for block in (self.conditions,) if block is not None]
+        return replace(self, conditions=np.column_stack([*blocks, *columns]))
 
     def _parts(self) -> list[np.ndarray]:
         arrays = (self.descriptors, self.counts, self.embedding, self.conditions)
