@@ -222,7 +222,7 @@ class _Target:
         self.trials.append(_Trial(tried, measured, total))
         best = self.trials[self._best].measured
         gain = (best.value - measured.value) * (1.0 if self.metric in ERRORS else -1.0)
-        if gain > self.factor * measured.difference_error(best):
+        if gain > 0.0 and gain > self.factor * measured.difference_error(best):
             self._best = len(self.trials) - 1
             self.chosen, self._unseen = self.chosen | tried, unseen_by_name
         return seconds

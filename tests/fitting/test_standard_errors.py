@@ -60,6 +60,24 @@ def test_ties_count_as_half_in_the_standard_error_of_an_area():
     assert found.rows == pytest.approx(1.2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "draw_sample"), [("regression", draw_numbers), ("classification", draw_classes)]
+)
+def test_the_difference_of_two_models_is_known_better_than_their_errors(kind, draw_sample):
+    """Its standard error is its deviation over samples, and smaller than if the models had other rows."""
+    draw = np.random.default_rng(0)
+    differences, errors, apart = [], [], []
+    for _ in range(600):
+        predicted, truth = draw_sample(draw, 200)
+        others = predicted + 0.3 * draw.normal(size=200)
+        one, other = (Measured.of(kind, values, truth, np.arange(200)) for values in (predicted, others))
+        differences.append(one.value - other.value)
+        errors.append(one.difference_error(other))
+        apart.append(np.hypot(one.standard_error, other.standard_error))
+    assert np.mean(errors) == pytest.approx(np.std(differences), rel=0.1)
+    assert np.mean(errors) < 0.5 * np.mean(apart)
+
+
 @pytest.mark.parametrize("truth", [[1.0, 1.0], [np.nan, np.nan]])
 def test_an_area_of_one_class_has_no_standard_error(truth):
     found = Measured.of("classification", np.zeros(2), np.array(truth), np.arange(2))
