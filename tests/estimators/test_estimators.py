@@ -257,7 +257,14 @@ def test_clone_and_parameters():
     found = clone(MolsliceRegressor(**FAST, n_jobs=2, minutes=1.5, duplicates="keep", fragment="largest"))
     assert found.get_params() == {
         **{"encoder": None, "members": 2, "random_state": 0, "n_jobs": 2},
-        **{"minutes": 1.5, "duplicates": "keep", "fragment": "largest", "wildcards": "refuse", "scale": None},
+        **{
+            "minutes": 1.5,
+            "tune": None,
+            "duplicates": "keep",
+            "fragment": "largest",
+            "wildcards": "refuse",
+            "scale": None,
+        },
         **{"standardize": "no", "quality": "good"},
         **{"outliers": "refuse", "conditions": ()},
     }
