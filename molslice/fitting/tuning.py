@@ -45,7 +45,7 @@ class Tuning:
     """The settings that are chosen.
 
     Attributes:
-        settings: Those of the learners of each column of `FitData.learned`; empty for the defaults.
+        settings: Settings of the learners of each column of `FitData.learned`; empty for the defaults.
         trials: The trials of all targets in order, for `fit.json`.
     """
 
@@ -249,7 +249,7 @@ class _Target:
         return self.log.entries[entry]
 
     def _measure(self, unseen: Mapping[str, np.ndarray]) -> Measured:
-        """Weigh the learners by their out-of-fold predictions, and measure those of the stack."""
+        """Weigh the learners by their out-of-fold predictions, and measure the predictions of the stack."""
         several, rows = self.rows.classes, self.rows
         logarithmic = several is None and rows.logarithmic[self.index]
         for place, fit in enumerate(self.fits):

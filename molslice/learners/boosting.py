@@ -67,7 +67,7 @@ class Boosting(TreeLearner):
 
     @classmethod
     def choices(cls, *, classes: bool) -> Mapping[str, Sequence[Any]]:  # noqa: ARG003
-        """Return values of the settings; see `Learner.choices`. The defaults are those of scikit-learn."""
+        """Return values of the settings; see `Learner.choices`. The defaults are of scikit-learn."""
         return {
             "learning_rate": (0.1, 0.05, 0.02),
             "trees": (100, 200, 400),

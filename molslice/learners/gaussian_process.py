@@ -25,7 +25,7 @@ from molslice.types import MolsliceError
 
 SCALES = (0.25, 1.0, 4.0)  # of the rational quadratic kernels, in mean squared distances of training rows
 EVIDENCE_ROWS = (300, 1_000)  # rows that choose the weights of the kernels, roughly and then finely
-KERNELS = ("all", "counts", "scores")  # which kernels are in the sum; those of conditions always are
+KERNELS = ("all", "counts", "scores")  # which kernels are in the sum; conditions always have theirs
 MAX_ROWS = 6_000  # rows of one model; time grows with the cube, memory with the square
 MAX_POOL = 7_500  # rows from which the rows of all models are drawn
 CHUNK_ROWS = 2_048
