@@ -772,7 +772,7 @@ def papers() -> str:
 
 @block
 def paper_pairs() -> str:
-    """Return how many pairs of attentions have the published order, and each pair with its interval."""
+    """Count the pairs of attentions in the published order, and show decided ones with their intervals."""
     rows, verdicts = [], []
     for table in paper_tables():
         unit = UNITS[table["unit"]]
@@ -786,14 +786,14 @@ def paper_pairs() -> str:
             for (first, values, value), (second, others, other) in itertools.combinations(known, 2):
                 difference = welch_difference(values, others)
                 verdicts.append(verdict(value - other, difference))
-                published = f"{value - other:+.{unit.digits + 1}f}"
-                rows.append(
-                    [name, f"{first} - {second}", published, with_interval(difference, unit), verdicts[-1]]
-                )
+                if verdicts[-1] != "undecided":
+                    published = f"{value - other:+.{unit.digits + 1}f}"
+                    ours_with_interval = with_interval(difference, unit)
+                    rows.append([name, f"{first} - {second}", published, ours_with_interval, verdicts[-1]])
     text = (
         f"Of {len(verdicts)} pairs, {verdicts.count('same')} have the published order, "
         f"{verdicts.count('opposite')} the opposite order, and {verdicts.count('undecided')} are undecided: "
-        "the interval contains zero, or there is one seed."
+        "the interval contains zero, or there is one seed. The decided ones:"
     )
     header = ["data", "pair", "published difference", f"ours ({LEVEL:.0%} interval)", "order"]
     return f"{text}\n\n{left_aligned(header, rows)}"
