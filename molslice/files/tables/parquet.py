@@ -19,7 +19,7 @@ BATCH_ROWS = 4096
 
 @contextmanager
 def open_parquet(path: File, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a file as pyarrow's `ParquetFile`, and refuse one without columns.
+    """Open a file as pyarrow's `ParquetFile`, in which each of `columns` must be there once.
 
     Raises:
         MolsliceError: The file or a column does not exist, a column is there more than once, or the file is
