@@ -28,7 +28,6 @@ from molslice.cli.arguments import (
     worker_count,
 )
 from molslice.cli.console import tell, tell_refusals, text_table, write, write_json
-from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
     from molslice.fitting.related import RelatedTarget
@@ -226,6 +225,7 @@ def seed(text: str) -> int:
 def related_target(text: str) -> "RelatedTarget":
     """Parse a column of another table, `FILE:COLUMN`."""
     from molslice.fitting.related import RelatedTarget
+    from molslice.types import MolsliceError
 
     try:
         return RelatedTarget.parse(text)

@@ -266,7 +266,7 @@ def test_clone_and_parameters():
             "scale": None,
         },
         **{"standardize": "no", "quality": "good"},
-        **{"outliers": "refuse", "conditions": ()},
+        **{"outliers": "refuse", "conditions": (), "related": ()},
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):
