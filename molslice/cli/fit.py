@@ -242,7 +242,7 @@ def _example(condition: Mapping[str, Any]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
-    from molslice.fitting.card import OPTIMISTIC, STANDARD_ERROR, describe_tuning, further_rows, result_rows
+    from molslice.fitting.card import STANDARD_ERROR, describe_tuning, further_rows, result_rows
     from molslice.fitting.fit import fit
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
@@ -254,7 +254,8 @@ def run(args: argparse.Namespace) -> int:
     if args.no_encoder:
         options["encoder"] = None
     if args.tune:
-        tell(f"tuning takes up to {args.tune:g} minutes; then the model is fitted as without it")
+        limit = f"{args.tune:g} minute{'s' * (args.tune != 1)}"
+        tell(f"tuning takes up to {limit}; then the model is fitted as without it")
     about = fit(**options)
     if args.json:
         write_json(about)
@@ -270,7 +271,7 @@ def run(args: argparse.Namespace) -> int:
         write(f"\n{text_table(*further)}")
     tell(STANDARD_ERROR)
     if args.tune:
-        for text in (*describe_tuning(about), OPTIMISTIC):
+        for text in describe_tuning(about):
             tell(text)
     given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
     given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""

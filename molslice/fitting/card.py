@@ -85,8 +85,8 @@ def tuning_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def describe_tuning(record: Mapping[str, Any]) -> list[str]:
-    """Say what tuning changed, a sentence for each target."""
-    label, sentences = f"cross-validated {record['metric_label']}", []
+    """Say what tuning changed, a sentence for each target; one more if the error is optimistic."""
+    label, sentences, is_optimistic = f"cross-validated {record['metric_label']}", [], False
     for name in record["targets"]["names"]:
         trials = [trial for trial in record["tuning"] if trial["target"] == name]
         if not trials:
@@ -98,7 +98,8 @@ def describe_tuning(record: Mapping[str, Any]) -> list[str]:
         changed = f"{changes} improved the {label} from {before} to {after}"
         kept = f"none was better than the defaults, with a {label} of {before}, by more than a standard error"
         sentences.append(f"{name}: {count}; {changed if changes else kept}")
-    return sentences
+        is_optimistic |= bool(changes)
+    return [*sentences, OPTIMISTIC] if is_optimistic else sentences
 
 
 def _best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -129,7 +129,7 @@ def tune_learners(
     targets = [_Target(rows, features, folds, options, index, log) for index in range(len(rows.names))]
     waiting = [(target, name) for target in targets for name in quality.learners]
     try:
-        with Progress(f"tuning, up to {options.tune:g} minutes", unit="trials", shown=shown) as progress:
+        with Progress(f"tuning, up to {options.tune:g} min", unit="trials", shown=shown) as progress:
             for number in range(MAX_TRIALS):
                 going = []
                 for target, name in waiting:

@@ -209,7 +209,7 @@ def test_a_slow_learner_is_left_out(table, tmp_path, monkeypatch):
 def test_each_target_has_its_own_settings(table, tmp_path):
     about = fit(table, ["size", "limited"], tmp_path / "model", tune=LONG, limits="drop", **OPTIONS)
     assert [trial["target"] for trial in about["tuning"]] == ["size"] * 4 + ["limited"] * 4
-    assert [text.partition(":")[0] for text in describe_tuning(about)] == ["size", "limited"]
+    assert [text.partition(":")[0] for text in describe_tuning(about)[:2]] == ["size", "limited"]
 
 
 @pytest.mark.parametrize(
