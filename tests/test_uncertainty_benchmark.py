@@ -29,6 +29,6 @@ def test_a_model_is_fitted_and_measured_on_its_held_out_rows(program, tmp_path):
     about = load_model(folder).model.about
     assert about["options"]["split"] == "random"
     assert about["options"]["seed"] == 1
-    found = program.measure(folder)
-    assert (found["count"], found["calibration_rows"]) == (12, 108)
-    assert [entry["level"] for entry in found["levels"]] == [0.5, 0.8, 0.9, 0.95]
+    measured = program.measure(folder)
+    assert (measured["count"], measured["calibration_rows"]) == (12, 108)
+    assert [entry["level"] for entry in measured["levels"]] == [0.5, 0.8, 0.9, 0.95]

@@ -206,8 +206,8 @@ def test_a_program_is_in_the_units_of_the_targets(tmp_path, targets, readout, le
     options = {**SIZES, "readout": readout, "legacy_vocab": legacy_vocab}
     model = load_model(checkpoint_folder(tmp_path, targets, model=options), wildcards="keep")
     arrays = {name: torch.from_numpy(array) for name, array in inputs(ODD).items()}
-    found = MoleculeProgram([(model.model, model.targets)])(**arrays).detach().numpy()
-    np.testing.assert_allclose(found, model.predict_with_errors(ODD).values, atol=1e-6)
+    values = MoleculeProgram([(model.model, model.targets)])(**arrays).detach().numpy()
+    np.testing.assert_allclose(values, model.predict_with_errors(ODD).values, atol=1e-6)
 
 
 # Importing molslice or torch fails in the subprocess, from wherever it might be imported.

@@ -134,13 +134,13 @@ def test_held_out_values_change_no_trial(rows, tmp_path):
         [text, 50.0 - value, *more] if more[-1] == "test" else [text, value, *more]
         for text, value, *more in rows
     ]
-    found = []
+    records = []
     for name, given in (("one", rows), ("other", changed)):
         (tmp_path / name).mkdir()
         file = write_table(tmp_path / name, given)
-        found.append(fit(file, "size", tmp_path / name / "m", tune=LONG, **HOLDING_OUT))
-    assert without_seconds(found[0]["tuning"]) == without_seconds(found[1]["tuning"])
-    assert found[0]["results"][0]["test"] != found[1]["results"][0]["test"]
+        records.append(fit(file, "size", tmp_path / name / "m", tune=LONG, **HOLDING_OUT))
+    assert without_seconds(records[0]["tuning"]) == without_seconds(records[1]["tuning"])
+    assert records[0]["results"][0]["test"] != records[1]["results"][0]["test"]
 
 
 def test_finished_trials_are_not_repeated(table, tmp_path, monkeypatch):
