@@ -1,7 +1,7 @@
 """The results of a fit as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
@@ -9,11 +9,6 @@ NAMES = ("molslice fit", "random forest", "boosting")
 RARE = 0.2  # share of the rarer class below which the PR-AUC is shown
 STANDARD_ERROR = (
     "A number after ± is a standard error: how far the error for many compounds of the same kind may be away."
-)
-
-OPTIMISTIC = (
-    "Settings that tuning has chosen were selected by the cross-validated error, so that this error is "
-    "optimistic. The held-out rows were not used."
 )
 
 
@@ -70,41 +65,71 @@ def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
     return header[:shown], [row[:shown] for row in rows]
 
 
+class TunedTarget(NamedTuple):
+    """The trials of a target, and which settings they changed.
+
+    Attributes:
+        name: The target.
+        trials: The trials in order; empty if there was no time for the first one.
+        changes: The chosen settings that are not the defaults; "" if all are.
+    """
+
+    name: str
+    trials: Sequence[Mapping[str, Any]]
+    changes: str
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """The trial with the best error, which is the last one that was chosen."""
+        return [trial for trial in self.trials if trial["chosen"]][-1]
+
+
+def tuned_targets(record: Mapping[str, Any]) -> list[TunedTarget]:
+    """List the targets of a fit that was tuned; empty without tuning."""
+    targets = []
+    for name in record["targets"]["names"] if "tuning" in record else ():
+        trials = [trial for trial in record["tuning"] if trial["target"] == name]
+        targets.append(TunedTarget(name, trials, _changed_settings(trials) if trials else ""))
+    return targets
+
+
 def tuning_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: what tuning changed. No rows without tuning."""
     label, rows = record["metric_label"], []
-    for name in record["targets"]["names"]:
-        trials = [trial for trial in record.get("tuning", ()) if trial["target"] == name]
-        if trials:
+    for target in tuned_targets(record):
+        if target.trials:
             errors = [
                 format_metric(trial["cross_validated"], trial["standard_error"])
-                for trial in (trials[0], _best_trial(trials))
+                for trial in (target.trials[0], target.best)
             ]
-            rows.append([name, f"{len(trials):,}", *errors, _changed_settings(trials) or "the defaults"])
+            rows.append([target.name, f"{len(target.trials):,}", *errors, target.changes or "the defaults"])
     return ["target", "trials", f"{label} with defaults", f"{label} as chosen", "chosen"], rows
 
 
+def tuning_note(record: Mapping[str, Any]) -> str:
+    """Say that tuning made the cross-validated error optimistic; "" if it changed no setting."""
+    if not any(target.changes for target in tuned_targets(record)):
+        return ""
+    note = (
+        "Settings that tuning has chosen were selected by the cross-validated error, so that this error is "
+    )
+    return f"{note}optimistic." + " The held-out rows were not used." * bool(record["rows"]["test"])
+
+
 def describe_tuning(record: Mapping[str, Any]) -> list[str]:
-    """Say what tuning changed, a sentence for each target; one more if the error is optimistic."""
-    label, sentences, is_optimistic = f"cross-validated {record['metric_label']}", [], False
-    for name in record["targets"]["names"]:
-        trials = [trial for trial in record["tuning"] if trial["target"] == name]
+    """Say what tuning changed, a sentence for each target, and `tuning_note`."""
+    label, sentences = f"cross-validated {record['metric_label']}", []
+    for target in tuned_targets(record):
+        name, trials, changes = target
         if not trials:
             sentences.append(f"{name}: not tuned, because the learners with their defaults took all the time")
             continue
-        before, after = (format_metric(one["cross_validated"]) for one in (trials[0], _best_trial(trials)))
+        before, after = (format_metric(one["cross_validated"]) for one in (trials[0], target.best))
         count = f"{len(trials):,} trial{'s' * (len(trials) != 1)}"
-        changes = _changed_settings(trials)
         changed = f"{changes} improved the {label} from {before} to {after}"
         kept = f"none was better than the defaults, with a {label} of {before}, by more than a standard error"
         sentences.append(f"{name}: {count}; {changed if changes else kept}")
-        is_optimistic |= bool(changes)
-    return [*sentences, OPTIMISTIC] if is_optimistic else sentences
-
-
-def _best_trial(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the trial of a target with the best error, which is the last one that was chosen."""
-    return [trial for trial in trials if trial["chosen"]][-1]
+    return [*sentences, *filter(None, [tuning_note(record)])]
 
 
 def _changed_settings(trials: Sequence[Mapping[str, Any]]) -> str:
@@ -156,7 +181,8 @@ def write_card(record: Mapping[str, Any]) -> str:
             "",
             *notes,
             "",
-            *(["## Tuning", "", *_markdown(*tuning), "", OPTIMISTIC, ""] if tuning[1] else []),
+            *(["## Tuning", "", *_markdown(*tuning), ""] if tuning[1] else []),
+            *([note, ""] if (note := tuning_note(record)) else []),
             "## Weights of the learners",
             "",
             *weights,

@@ -25,13 +25,12 @@ from molslice.files.cache import file_checksum
 from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
-from molslice.fitting.learner_fits import LearnerSettings, TargetFit, fit_learner, join_parts
+from molslice.fitting.learner_fits import PROCESS, LearnerSettings, TargetFit, fit_learner, join_parts
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.standard_errors import Measured, cross_validation_factor, measure_target
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model
 from molslice.learners import Features
-from molslice.learners.gaussian_process import GaussianProcess
 from molslice.learners.stacking import Stack
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.version import __version__
@@ -127,7 +126,7 @@ def tune_learners(
     }
     left = 60.0 * options.tune  # the fits of an earlier call count too, so that the trials are the same
     targets = [_Target(rows, features, folds, options, index, log) for index in range(len(rows.names))]
-    waiting = [(target, name) for target in targets for name in quality.learners]
+    waiting = [(target, name) for target in targets for name in target.learners]
     try:
         with Progress(f"tuning, up to {options.tune:g} min", unit="trials", shown=shown) as progress:
             for number in range(MAX_TRIALS):
@@ -195,17 +194,22 @@ class _Target:
         for column in [index] if rows.classes is None else range(len(rows.classes.part_names)):
             labels = rows.labels(column)
             known = np.flatnonzero(~rows.test & labels.known)
-            fit = TargetFit(known, labels[known])
-            if fit.labels.needs_process:  # completed once, so that all trials learn the same
-                _, _, fit.labels = GaussianProcess.fit_and_complete(
-                    features[known], fit.labels, folds[known], classes=self.classes, seed=options.seed
-                )
-            self.fits.append(fit)
+            self.fits.append(TargetFit(known, labels[known]))
         self.trials: list[_Trial] = []
         self.chosen: dict[str, Mapping[str, Any]] = {}
         self.slowest: dict[str, float] = {}
         self._unseen: dict[str, np.ndarray] = {}  # of the chosen settings, by learner
         self._best = 0
+
+    @property
+    def needs_process(self) -> bool:
+        """Whether the next fit must be one of the Gaussian process, which completes limits for all trials."""
+        return any(fit.labels.needs_process for fit in self.fits)
+
+    @property
+    def learners(self) -> list[str]:
+        """The learners in the order of their first trials."""
+        return sorted(self.quality.learners, key=lambda name: self.needs_process and name != PROCESS)
 
     def try_settings(self, name: str, settings: Mapping[str, Any]) -> float:
         """Fit a learner, choose the settings if the stack is better with them, and return the seconds."""
@@ -230,11 +234,11 @@ class _Target:
     def _fit(self, name: str, settings: Mapping[str, Any]) -> tuple[np.ndarray, float]:
         """Return out-of-fold predictions by a learner, float64 [columns, n], and the seconds they took."""
         entry = json.dumps([self.rows.names[self.index], name, settings])
-        if entry not in self.log.entries:
+        if entry not in self.log.entries or self.needs_process:  # the log does not keep completed labels
             start = time.monotonic()
-            features = self.quality.features_of(name, self.features, settings)
-            unseen = [
-                fit_learner(
+            features, unseen = self.quality.features_of(name, self.features, settings), []
+            for fit in self.fits:
+                _, out_of_fold, fit.labels = fit_learner(
                     name,
                     features[fit.rows],
                     fit.labels,
@@ -242,10 +246,10 @@ class _Target:
                     self.options,
                     settings,
                     classes=self.classes,
-                )[1]
-                for fit in self.fits
-            ]
-            self.log.add(entry, np.stack(unseen), time.monotonic() - start)
+                )
+                unseen.append(out_of_fold)
+            if entry not in self.log.entries:
+                self.log.add(entry, np.stack(unseen), time.monotonic() - start)
         return self.log.entries[entry]
 
     def _measure(self, unseen: Mapping[str, np.ndarray]) -> Measured:

@@ -10,7 +10,7 @@ from typing import Any
 
 from molslice.config import config_to_yaml
 from molslice.files.folder_names import without_folders
-from molslice.fitting.card import OPTIMISTIC, STANDARD_ERROR, result_rows, tuning_rows
+from molslice.fitting.card import STANDARD_ERROR, result_rows, tuning_note, tuning_rows
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -173,7 +173,8 @@ def _learners(record: Mapping[str, Any]) -> Html:
     if left_out := record.get("left_out"):
         notes.append(f"Left out for lack of time: {', '.join(map(str, left_out))}.")
     tuning = tuning_rows(record)
-    tuned = [table(*tuning, "Tuning"), paragraph(OPTIMISTIC, soft=True)] if tuning[1] else []
+    tuned = [table(*tuning, "Tuning")] if tuning[1] else []
+    tuned += [paragraph(note, soft=True)] if (note := tuning_note(record)) else []
     return section(paragraph(" ".join(notes)), bars(["learner", "target", "weight"], lines), *tuned)
 
 
@@ -196,6 +197,8 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     for key, option in (("conditions", "condition"), ("missing_values", "missing-value")):
         for value in options.get(key, ()):
             words += option_words(option, value)
+    for related in record.get("related", ()):
+        words += option_words("with", f"{_path(related['source'])}:{related['target']}")
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
             words += option_words(option, options[option])

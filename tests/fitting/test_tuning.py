@@ -10,7 +10,7 @@ import pytest
 from molslice.cli import main
 from molslice.estimators import MolsliceRegressor
 from molslice.fitting import tuning
-from molslice.fitting.card import describe_tuning
+from molslice.fitting.card import describe_tuning, tuning_note
 from molslice.fitting.fit import fit
 from molslice.fitting.quality import EMBEDDING, QUALITIES
 from molslice.folders.fitted import CARD
@@ -181,6 +181,41 @@ def test_a_changed_table_has_other_trials(table, rows, tmp_path, monkeypatch):
     calls = counted(monkeypatch)
     fit(table, "size", tmp_path / "model", tune=LONG, **OPTIONS)
     assert len(calls) == FITS
+
+
+def test_limits_are_completed_by_the_first_trial_of_the_process(table, tmp_path, monkeypatch):
+    """No other process is fitted, an interruption says how to continue, and what ends is kept."""
+    processes, original = [], GaussianProcess.fit_and_complete
+    monkeypatch.setattr(
+        GaussianProcess,
+        "fit_and_complete",
+        lambda *arguments, **options: processes.append(1) or original(*arguments, **options),
+    )
+    whole = fit(table, "limited", tmp_path / "whole", tune=LONG, **OPTIONS)
+    assert len(processes) == 2 + 1  # two trials, and the fit with the chosen settings
+    for stop_after in (0, 1):
+        with monkeypatch.context() as patch:
+            counted(patch, stop_after)
+            with pytest.raises(KeyboardInterrupt, match="the same command continues"):
+                fit(table, "limited", tmp_path / "model", tune=LONG, **OPTIONS)
+    calls = counted(monkeypatch)
+    about = fit(table, "limited", tmp_path / "model", tune=LONG, **OPTIONS)
+    assert len(calls) == FITS  # the process again, because the log does not keep completed limits
+    assert without_seconds(about["tuning"]) == without_seconds(whole["tuning"])
+
+
+def test_an_error_is_optimistic_only_if_settings_were_chosen():
+    trial = {"target": "y", "settings": {"a": {"b": 1}}, "cross_validated": 1.0, "standard_error": 0.1}
+    trials = [{**trial, "chosen": True}]
+    record: dict[str, Any] = {"targets": {"names": ["y"]}, "metric_label": "MAE", "tuning": trials}
+    record["rows"] = {"test": 12}
+    assert tuning_note(record) == ""
+    assert len(describe_tuning(record)) == 1
+    trials.append({**trials[0], "settings": {"a": {"b": 2}}})
+    assert tuning_note(record).endswith("optimistic. The held-out rows were not used.")
+    assert describe_tuning(record)[1:] == [tuning_note(record)]
+    record["rows"]["test"] = 0
+    assert tuning_note(record).endswith("optimistic.")
 
 
 def test_without_time_the_model_has_the_defaults(table, tmp_path):
