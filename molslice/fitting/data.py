@@ -1,6 +1,6 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -207,14 +207,18 @@ class FitData:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
         return self.molecules.scaffolds[row] or self.molecules.parents[row]
 
+    def group_names(self, grouped_by: str) -> Sequence[str]:
+        """Return the parent of each row, or with `scaffold` its scaffold."""
+        if grouped_by == "scaffold":
+            return [self.scaffold_or_parent(row) for row in range(len(self.smiles))]
+        return self.molecules.parents
+
     def number_groups(self, grouped_by: str | None = None) -> np.ndarray:
         """Number the rows that stay together, or by another value of `grouped_by`: int [n]."""
         grouped_by = grouped_by or self.grouped_by
         if grouped_by not in ("compound", "scaffold"):
             return self.groups
-        names = self.molecules.parents
-        if grouped_by == "scaffold":
-            names = [self.scaffold_or_parent(row) for row in range(len(self.smiles))]
+        names = self.group_names(grouped_by)
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         return np.array([numbers[name] for name in names])
 

@@ -243,9 +243,9 @@ def fit(
         quality=quality,
         tune=tune,
     )
-    others = listed_related(related, path, names, pairs=partner is not None)
     files = find_files([path])
     check_rereadable(files)
+    others = listed_related(related, files, names, pairs=partner is not None)
     _check([*files, *map(attrgetter("file"), others)], folder, options, device)
     check_workers(workers)
     if encoder is None and device != "cpu":
@@ -371,12 +371,14 @@ def _read_tables(
 
 
 def _fit_alone(rows: FitData, shared: tuple[Any, ...], *, shown: bool) -> Stacks | None:
-    """Fit training rows without related targets, to compare; None if this would take too long.
+    """Fit training rows without related targets, to compare.
+
+    Returns None if this would take too long, or the settings are tuned with the related targets.
 
     `shared` are the arguments of `fit_stacks` after the rows.
     """
     features, options, *others = shared
-    if options.minutes is not None or QUALITIES[options.quality].fine_tunes:
+    if options.minutes is not None or options.tune is not None or QUALITIES[options.quality].fine_tunes:
         return None
     kept = np.flatnonzero(~rows.test)
     trained = replace(rows, findings=[])

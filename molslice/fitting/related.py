@@ -4,15 +4,17 @@ A Gaussian process is fitted to each related target. The feature of a molecule t
 value is predicted by the model of the fold without its compound, as for a molecule without one.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from molslice.data.molecules.input_files import check_rereadable, find_files
+from molslice.data.molecules.input_files import check_rereadable, find_files, place_of
+from molslice.data.molecules.tables import open_molecules
 from molslice.files.cache import file_checksum
-from molslice.files.urls import File, as_file
+from molslice.files.urls import File, Url, as_file
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import divide_into_folds
 from molslice.fitting.standard_errors import Measured
@@ -41,7 +43,22 @@ class RelatedTarget(NamedTuple):
         file, _, column = text.rpartition(":")
         if not file or not column.strip() or column.startswith(("/", "\\")):  # of a URL or a drive
             raise MolsliceError(f"a related target is FILE:COLUMN, got {text!r}")
-        return cls(as_file(file), column)
+        return cls(as_file(file), column.strip())
+
+    @classmethod
+    def of(cls, given: "str | tuple[File | str, str] | RelatedTarget") -> "RelatedTarget":
+        """Return a related target from its text or from a pair of a file and a column.
+
+        Raises:
+            MolsliceError: It is neither.
+        """
+        if isinstance(given, str):
+            return cls.parse(given)
+        if isinstance(given, tuple) and len(given) == 2:
+            file, column = given
+            if isinstance(file, str | os.PathLike | Url) and isinstance(column, str) and column.strip():
+                return cls(as_file(file), column.strip())
+        raise MolsliceError(f"a related target is FILE:COLUMN, or a pair of both, got {given!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +97,37 @@ class RelatedFit:
 
 def listed_related(
     related: str | Sequence[str | tuple[File | str, str]],
-    path: File,
+    files: Sequence[File],
     targets: Sequence[str],
     *,
     pairs: bool,
 ) -> list[RelatedTarget]:
-    """Return the related targets of a fit to `targets` of the table `path`, whose rows may be `pairs`.
+    """Return the related targets of a fit to `targets` of the table in `files`, whose rows may be `pairs`.
 
     Raises:
-        MolsliceError: One is neither `FILE:COLUMN` nor a pair, is given twice, or is a target of the fit; or
-            the rows have two molecules.
+        MolsliceError: One is neither `FILE:COLUMN` nor a pair, cannot be read, has no such column, is given
+            twice, or is a target of the fit; or the rows have two molecules.
     """
+    if not isinstance(related, str | list | tuple):
+        raise MolsliceError(f"related must be FILE:COLUMN or a list of them, got {related!r}")
+    names = [name.strip() for name in targets]
+    taken = {
+        (place_of(file), name): "the target, and cannot be related to itself"
+        for file in files
+        for name in names
+    }
     listed: list[RelatedTarget] = []
     for given in [related] if isinstance(related, str) else related:
-        if isinstance(given, str):
-            one = RelatedTarget.parse(given)
-        elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
-            one = RelatedTarget(as_file(given[0]), given[1])
-        else:
-            raise MolsliceError(f"a related target is FILE:COLUMN, or a pair of both, got {given!r}")
-        if one in listed:
-            raise MolsliceError(f"the related target {one.file}:{one.column} is given twice")
-        if one.file == path and one.column.strip() in [name.strip() for name in targets]:
-            raise MolsliceError(f"{one.file}: {one.column!r} is the target, and cannot be related to itself")
+        one = RelatedTarget.of(given)
+        paths = find_files([one.file])
+        check_rereadable(paths)
+        with open_molecules(paths) as table:
+            table.find(one.column)
+        for path in paths:
+            place = place_of(path), one.column
+            if place in taken:
+                raise MolsliceError(f"{path}: {one.column!r} is {taken[place]}")
+            taken[place] = "given twice as a related target"
         listed.append(one)
     if listed and pairs:
         raise MolsliceError("related targets are for single molecules, but the rows have two")
@@ -122,8 +147,6 @@ def read_related(
     Raises:
         MolsliceError: The table cannot be used, or the target has more than two classes.
     """
-    files = find_files([target.file])
-    check_rereadable(files)
     reading = FitOptions(
         written=options.written,
         outliers=options.outliers,
@@ -134,7 +157,7 @@ def read_related(
         strict=options.strict,
         split="all",
     )
-    checksum = file_checksum(*files)
+    checksum = file_checksum(*find_files([target.file]))
     data = read_fit_data(target.file, [target.column], reading, workers=workers, progress=progress)
     if data.classes is not None:
         raise MolsliceError(
@@ -160,11 +183,11 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
         MolsliceError: Too few rows are left, or they cannot be divided into folds.
     """
     grouped_by = "scaffold" if options.split == "scaffold" else "compound"
-    data, names = replace(table.data, grouped_by=grouped_by, findings=[]), _group_names(rows, grouped_by)
+    data, names = replace(table.data, grouped_by=grouped_by, findings=[]), rows.group_names(grouped_by)
     held_out = {name for name, test in zip(names, rows.test, strict=True) if test}
     known = data.labels(0).known
     kept = [
-        row for row, name in enumerate(_group_names(data, grouped_by)) if known[row] and name not in held_out
+        row for row, name in enumerate(data.group_names(grouped_by)) if known[row] and name not in held_out
     ]
     data.losses = [*data.losses, f"{count_rows(len(known) - len(kept))} with a held-out {grouped_by}"]
     data.keep(np.array(kept, int))
@@ -179,7 +202,7 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     )
     of_folds = learner.predict(features)
     predicted = of_folds.mean(0)
-    fold_of = dict(zip(_group_names(data, grouped_by), folds.tolist(), strict=True))
+    fold_of = dict(zip(data.group_names(grouped_by), folds.tolist(), strict=True))
     for row, name in enumerate(names):
         if name in fold_of:
             predicted[row] = of_folds[fold_of[name], row]
@@ -211,9 +234,3 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     )
     findings = [text.replace(str(table.target.file), source) for text in findings]
     return RelatedFit(model, model.scaled(predicted), record, findings)
-
-
-def _group_names(data: FitData, grouped_by: str) -> Sequence[str]:
-    if grouped_by == "scaffold":
-        return [data.scaffold_or_parent(row) for row in range(len(data.smiles))]
-    return data.molecules.parents

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,14 @@ def test_what_is_refused(table, molecules, tmp_path):
     related, folder = write_related(tmp_path, molecules), tmp_path / "model"
     assert "is given twice" in refusal(table, folder, [f"{related}:z", (related, "z")])
     assert "cannot be related to itself" in refusal(table, folder, [(table, "y")])
+    link = tmp_path / "link.csv"
+    link.symlink_to(related)
+    assert "given twice" in refusal(table, folder, [f"{related}:z", f"{link}: z "])
+    shutil.copy(table, tmp_path / "own.csv")
+    pattern = f"{tmp_path}/own*.csv:y"
+    assert "cannot be related to itself" in refusal(tmp_path / "own.csv", folder, pattern)
+    for wrong in (None, 5, [(1, "z")], [(related, " ")], [("related.csv",)]):
+        assert "FILE:COLUMN" in refusal(table, folder, wrong)
     assert "got 3" in refusal(table, folder, [3])
     assert "missing.csv" in refusal(table, folder, "missing.csv:z")
     assert "related.csv" in (message := refusal(table, folder, [(related, "x")]))
@@ -258,3 +267,25 @@ def test_a_damaged_folder_is_refused(table, molecules, tmp_path, name, value):
     (folder / FIT).write_text(json.dumps(about))
     with pytest.raises(MolsliceError, match="related target"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("related", ["missing.csv:z", "related.csv:x"])
+def test_a_wrong_related_table_is_refused_before_the_rows_are_read(
+    related, table, molecules, tmp_path, monkeypatch
+):
+    write_related(tmp_path, molecules)
+    monkeypatch.setattr("molslice.fitting.fit.read_fit_data", lambda *_, **__: pytest.fail("read"))
+    refusal(table, tmp_path / "model", f"{tmp_path}/{related}")
+
+
+def test_a_report_repeats_the_related_tables(table, molecules, tmp_path):
+    related = write_related(tmp_path, molecules[30:])
+    fit(table, "y", tmp_path / "model", split="part", related=f"{related}:z", **OPTIONS)
+    assert main(["report", str(tmp_path / "model"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "--with related.csv:z" in (tmp_path / "page.html").read_text()
+
+
+def test_tuned_settings_are_not_compared_with_a_fit_without_related_tables(table, molecules, tmp_path):
+    related = write_related(tmp_path, molecules[30:])
+    about = fit(table, "y", tmp_path / "model", split="part", related=f"{related}:z", tune=1e-9, **OPTIONS)
+    assert "cross_validated_without_related" not in about["results"][0]

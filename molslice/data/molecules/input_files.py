@@ -38,7 +38,7 @@ def check_different(paths: Sequence[File]) -> None:
     """Refuse a file or folder that is named twice; the message has both names."""
     places: dict[File, File] = {}
     for path in paths:
-        place = _place(path)
+        place = place_of(path)
         if place in places:
             other = places[place]
             raise MolsliceError(f"{path} is given twice" + (f", also as {other}" if other != path else ""))
@@ -50,12 +50,12 @@ def warn_of_repeated(paths: Mapping[str, Sequence[File]]) -> None:
     splits: dict[File, str] = {}
     for split, files in paths.items():
         for path in files:
-            other = splits.setdefault(_place(path), split)
+            other = splits.setdefault(place_of(path), split)
             if other != split:
                 logger.warning("%s is in the splits %s and %s", path, other, split)
 
 
-def _place(path: File) -> File:
+def place_of(path: File) -> File:
     """Return a file without symbolic links; a path that cannot be followed, as it is."""
     if not isinstance(path, Path) or path == STDIN:
         return path
