@@ -133,6 +133,7 @@ class TrainPlan(Plan):
     """
 
     entries: Sequence[TrainEntry]
+    seconds: float = field(default=5.0, kw_only=True)
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def tasks(self, store: str) -> Iterator[Task]:

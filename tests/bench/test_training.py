@@ -63,6 +63,11 @@ def test_entries_take_turns_in_every_round_of_a_model(worker, source):
     assert [row.outcome for row in result.rows()] == ["ok"] * 4
 
 
+def test_a_measurement_takes_five_seconds_by_default():
+    default, short = plan(["slim"], "softmax"), plan(["slim"], "softmax", seconds=0.5)
+    assert [next(one.tasks("store")).job.seconds for one in (default, short)] == [5.0, 0.5]
+
+
 def test_quickstart_is_the_model_of_its_configuration():
     read = yaml.safe_load((ROOT / "configs" / "molecule" / "quickstart.yaml").read_text())
     assert read["model"] == MODELS["quickstart"]
