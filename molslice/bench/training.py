@@ -152,7 +152,7 @@ class TrainPlan(Plan):
     def _job(self, entry: TrainEntry, number: int, store: str) -> TrainJob:
         mapping = config_to_mapping(entry.config)
         mapping["seed"] += number
-        settings = self.subset("device", "threads", "steps", "seconds")
+        settings = self.subset("device", "threads", "steps", "seconds", "timeout")
         return TrainJob(config=mapping, store=store, counts_flops=number == 0, **settings)
 
     def conditions(self) -> dict[str, Any]:

@@ -68,6 +68,12 @@ def test_a_measurement_takes_five_seconds_by_default():
     assert [next(one.tasks("store")).job.seconds for one in (default, short)] == [5.0, 0.5]
 
 
+def test_the_time_limit_is_given_to_the_job_and_is_no_condition():
+    limited = plan(["slim"], "softmax", timeout=7.0)
+    assert next(limited.tasks("store")).job.timeout == 7.0
+    assert limited.conditions() == plan(["slim"], "softmax").conditions()
+
+
 def test_quickstart_is_the_model_of_its_configuration():
     read = yaml.safe_load((ROOT / "configs" / "molecule" / "quickstart.yaml").read_text())
     assert read["model"] == MODELS["quickstart"]
