@@ -94,7 +94,7 @@ def measure(job: AttentionJob, report: Callable[[Numbers], None]) -> Numbers:
         The `outcome` with the numbers of `BenchResult`: seconds per step, bytes, counts. Without numbers, the
             `reason` for their absence.
     """
-    torch.set_num_threads(job.threads or 1)
+    torch.set_num_threads(job.threads)
     return outcome_of(lambda: _measure(job, report))
 
 

@@ -73,7 +73,6 @@ class DataJob(Job):
 
     program: ClassVar[str] = "molslice.bench.data"
 
-    threads: int | None = 1
     stage: Literal["featurize", "read", "batches"]
     seed: int
     smiles: str = ""

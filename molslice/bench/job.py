@@ -40,14 +40,12 @@ class Settings:
 
     Attributes:
         device: `cpu`, `cuda`, or `cuda:0` and so on.
-        threads: Number of CPU threads; None for the number that torch chooses.
         steps: Number of steps to time; None for as many as run in `seconds`.
         seconds: Time for all steps, in seconds, if `steps` is None.
         timeout: Seconds after which a job has failed; None for no limit.
     """
 
     device: str = "cpu"
-    threads: int | None = None
     steps: int | None = None
     seconds: float = 1.0
     timeout: float | None = None
@@ -59,11 +57,13 @@ class Job(Settings):
 
     Attributes:
         program: The module of the worker.
+        threads: Number of CPU threads.
         budget_bytes: Memory that the job may use, in bytes; None for no limit.
     """
 
     program: ClassVar[str]
 
+    threads: int = 1
     budget_bytes: int | None = None
 
     def to_json(self) -> str:

@@ -37,12 +37,14 @@ class Plan(Settings):
     """What to measure. A subclass adds the entries.
 
     Attributes:
+        threads: Number of CPU threads; None for the number that torch chooses.
         rounds: Measurements of each entry.
 
     Raises:
         MolsliceError: The device is unknown or not available.
     """
 
+    threads: int | None = None
     rounds: int = 3
 
     def __post_init__(self) -> None:

@@ -172,7 +172,7 @@ def measure(job: TrainJob) -> Numbers:
         The `outcome` with the numbers of `TrainResult`: seconds, bytes, counts. Without numbers, the `reason`
             for their absence.
     """
-    torch.set_num_threads(job.threads or 1)
+    torch.set_num_threads(job.threads)
     return outcome_of(lambda: _measure(job))
 
 

@@ -20,7 +20,6 @@ def job(**changes):
         "causal": False,
         "dtype": "fp32",
         "device": "cpu",
-        "threads": 1,
         "steps": 1,
         "seconds": 1.0,
         "budget_bytes": None,

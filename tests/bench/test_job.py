@@ -56,6 +56,11 @@ def test_a_process_past_its_budget_is_ended(worker):
     assert run_job(job(budget_bytes=50_000_000))["outcome"] == "OOM"
 
 
+def test_a_job_has_one_thread_unless_it_says_otherwise(worker):
+    worker('#!/bin/sh\nread line; echo "{\\"outcome\\": \\"ok\\", \\"threads\\": \\"$OMP_NUM_THREADS\\"}"')
+    assert [run_job(one)["threads"] for one in (job(), job(threads=3))] == ["1", "3"]
+
+
 def test_the_answer_of_the_worker_is_the_outcome(worker):
     worker('#!/bin/sh\nread line; echo \'{"base_bytes": 1}\'; echo \'{"outcome": "ok", "flops": 7}\'')
     assert run_job(job()) == {"outcome": "ok", "flops": 7}
