@@ -52,7 +52,6 @@ class StepClock:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._steps: list[list[Any]] = []
-        self._arrived: Any = None
 
     def now(self) -> Any:  # noqa: ANN401
         """Return the current moment: seconds on a CPU, a recorded event on a GPU."""
@@ -64,7 +63,7 @@ class StepClock:
 
     def begin(self) -> None:
         """Forget all steps, and start before the first batch is requested."""
-        self._steps, self._arrived = [], None
+        self._steps = []
         self._moments = [self.now()]
 
     def arrive(self) -> None:
