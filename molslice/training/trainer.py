@@ -95,15 +95,13 @@ class Trainer:
                     rate = learning_rate(self.config.optimizer, step, self.max_steps)
                     self._record_step(batch, self.stepper.step(batch, step, rate))
                     if requests.exchange():
-                        self._refuse_broken()
-                        self._save()
+                        self._checkpoint()
                         self.fabric.barrier()  # a launcher ends all processes when one has ended
                         raise KeyboardInterrupt(self._how_to_resume())
                     if self.progress.validation_due:
                         self._validate()
                     elif self._is_due(self.config.training.checkpoint_every_steps):
-                        self._refuse_broken()
-                        self._save()
+                        self._checkpoint()
                 if requests.exchange():  # during the last validation, whose checkpoint is written
                     raise KeyboardInterrupt(self._how_to_resume())
         finally:
@@ -224,6 +222,11 @@ class Trainer:
         total = self.fabric.all_reduce(values.clone(), reduce_op="sum")
         assert isinstance(total, Tensor)
         return total
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint between validations."""
+        self._refuse_broken()
+        self._save()
 
     def _save(self) -> None:
         progress = self.progress
