@@ -158,8 +158,11 @@ def run_worker(connection: Any, models: Mapping[str, str], device: str) -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     end_with_parent()
-    from molslice.serve.worker import answer, load_models, reason_of  # needs torch
-
+    try:
+        from molslice.serve.worker import answer, load_models, reason_of  # needs torch
+    except OSError as error:  # a library cannot be loaded
+        connection.send(("failed", str(error.strerror or error)))
+        return
     try:
         loaded = load_models(models, device)
         connection.send(("ready", [model.describe() for model in loaded.values()]))
