@@ -13,12 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict
-
 from molslice.serve.batching import LONGEST_RETRY, QueueFullError
 from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
-from molslice.serve.schemas import FileStatus
+from molslice.serve.schemas import FileStatus, Refusal
 from molslice.types import MolsliceError
 
 FILE_ENDINGS = (".csv", ".tsv", ".txt", ".smi", ".smiles", ".sdf", ".jsonl")
@@ -42,8 +40,6 @@ class FileJob(FileStatus):
         interval: Probability of the intervals; None for no intervals.
         domain: Whether to compare the molecules with the training molecules.
     """
-
-    model_config = ConfigDict(validate_assignment=True)
 
     folder: Path
     interval: float | None
@@ -201,7 +197,8 @@ class FileJobs:
         }
         try:
             outcome = self.worker.call("predict_file", options, seconds=STALLED_SECONDS, report=report)
-            outcome |= {"share": 1.0, "state": "done"}
+            refusals = [Refusal(**refusal) for refusal in outcome["refusals"]]
+            outcome |= {"refusals": refusals, "share": 1.0, "state": "done"}
         except MolsliceError as error:
             outcome = {"message": str(error), "state": "failed"}
         with self._lock:
