@@ -4,6 +4,7 @@ The name that a client gives to a file is used in messages and in the name of th
 """
 
 import gzip
+import logging
 import secrets
 import shutil
 import tempfile
@@ -26,6 +27,8 @@ OTHERS = (b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1", b"\xd0\xcf\x
 PIECE = 1_000_000  # bytes unpacked at once
 LONGEST_NAME = 100  # characters
 STALLED_SECONDS = 120.0  # without progress
+
+logger = logging.getLogger(__name__)
 
 
 class UnpackedTooLargeError(MolsliceError):
@@ -201,6 +204,9 @@ class FileJobs:
             outcome |= {"refusals": refusals, "share": 1.0, "state": "done"}
         except MolsliceError as error:
             outcome = {"message": str(error), "state": "failed"}
+        except Exception:  # the executor would ignore it, and the job would be running for ever
+            logger.exception("cannot predict %s", job.name)
+            outcome = {"message": "unexpected error of the service", "state": "failed"}
         with self._lock:
             if job.state == "running":  # otherwise it is canceled
                 for name, value in outcome.items():

@@ -222,3 +222,16 @@ def test_a_full_disk_is_said_and_leaves_nothing(client, monkeypatch):
         "cannot write the predictions of mine.csv: No space left on device",
     )
     assert finished(client, upload(client).json())["state"] == "done"
+
+
+def test_an_unexpected_error_fails_the_file_and_is_logged(client, monkeypatch, caplog):
+    def broken(*arguments, **options):
+        raise RuntimeError("a secret of the service")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molslice.serve.worker.predict_table", broken)
+        status = finished(client, upload(client, name="mine.csv").json())
+    assert (status["state"], status["message"]) == ("failed", "unexpected error of the service")
+    assert "cannot predict mine.csv" in caplog.text
+    assert "a secret of the service" in caplog.text
+    assert finished(client, upload(client).json())["state"] == "done"
