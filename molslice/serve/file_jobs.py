@@ -156,11 +156,10 @@ class FileJobs:
             job = self._jobs.get(job_id)
             if job is None:
                 return False
-            running = job.state == "running"
+            if job.state == "running":
+                self.worker.kill()  # while the lock is held, the worker cannot have begun the next job
             job.state = "canceled"
             self._remove(job)
-        if running:
-            self.worker.kill()
         return True
 
     def close(self) -> None:

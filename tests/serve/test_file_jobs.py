@@ -3,11 +3,13 @@ import errno
 import gzip
 import io
 import json
+import threading
 import time
 
 import pytest
 
-from molslice.serve.file_jobs import as_file_name
+from molslice.serve.file_jobs import FileJobs, as_file_name
+from molslice.serve.limits import Limits
 
 TABLE = "id,smiles\n1,CCO\n2,<b>bad</b>\n3,c1ccccc1\n"
 
@@ -235,3 +237,36 @@ def test_an_unexpected_error_fails_the_file_and_is_logged(client, monkeypatch, c
     assert "cannot predict mine.csv" in caplog.text
     assert "a secret of the service" in caplog.text
     assert finished(client, upload(client).json())["state"] == "done"
+
+
+def test_deleting_a_file_that_is_about_to_end_does_not_stop_the_next():
+    class Worker:
+        """Ends the first task when it is to be killed, a little before the kill."""
+
+        began = {name: threading.Event() for name in ("first.csv", "next.csv")}
+        end = threading.Event()
+        killed: str | None = None
+
+        def call(self, task, options, *, seconds, report):
+            self.began[options["name"]].set()
+            assert self.end.wait(10)
+            return {"rows": 1, "failed": 0, "refusals": [], "columns": [], "message": ""}
+
+        def kill(self):
+            self.end.set()
+            self.killed = "next.csv" if self.began["next.csv"].wait(0.3) else "first.csv"
+
+        def close(self):
+            pass
+
+    worker = Worker()
+    jobs = FileJobs(worker, Limits())
+    first, other = (jobs.create("model", name, None, domain=False) for name in ("first.csv", "next.csv"))
+    for job in (first, other):
+        job.source.write_text("smiles\nC\n")
+        jobs.submit(job)
+    assert worker.began["first.csv"].wait(10)
+    assert jobs.discard(first.id)
+    assert worker.killed == "first.csv"
+    assert worker.began["next.csv"].wait(10)
+    jobs.close()
