@@ -50,8 +50,10 @@ def sorted_columns(
     to_front: bool = False,
 ) -> Float[Tensor, "B *K N"]:
     """Return only the sorted columns of `sort_columns`; cheaper if no gradient is needed."""
-    # under a transform, `requires_grad` may not say that a gradient is needed
-    if (torch.is_grad_enabled() and values.requires_grad) or kernel_choice.is_transformed():
+    # Under a transform, also one that `torch.compile` traces, `requires_grad` may not say that a gradient is
+    # needed.
+    may_need_grad = values.requires_grad or torch.compiler.is_compiling()
+    if kernel_choice.is_transformed() or (torch.is_grad_enabled() and may_need_grad):
         return sort_columns(values, token_mask, descending, to_front)[0]
     ranked = column_ops.sorted_op(_grouped(values), token_mask, _grouped_flags(descending), to_front)
     return _ungrouped(ranked, values)

@@ -1,6 +1,9 @@
 """Tests of the operators on columns: kernels against PyTorch operations, gradients, transforms, threads."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -151,6 +154,36 @@ def test_transforms_of_functions():
     flags = torch.stack([descending, ~descending])
     found = torch.func.vmap(lambda flags: sort_columns(values[0], mask, flags)[0])(flags)
     assert torch.equal(found[1], sort_columns(values[0], mask, ~descending)[0])
+
+
+def test_compiled_transforms_and_the_operator_without_gradients():
+    """Runs in a separate process, because the shape checks of the tests cannot be compiled."""
+    program = """
+import torch
+from molslice.ops.sorting import sorted_columns
+
+values, mask = torch.randn(2, 3, 7), torch.rand(2, 7) > 0.2
+weighted = lambda values: (sorted_columns(values, mask) * torch.arange(7)).sum()
+expected = torch.func.grad(weighted)(values)
+for transform in (torch.func.grad, torch.func.jacrev):
+    compiled = torch.compile(transform(weighted), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(values), expected)
+    with torch.no_grad():
+        assert torch.equal(compiled(values), expected)
+
+class Sorted(torch.nn.Module):
+    def forward(self, values, mask):
+        return sorted_columns(values, mask)
+
+operator = torch.ops.molslice.sorted_columns.default
+for strict in (False, True):
+    with torch.no_grad():
+        program = torch.export.export(Sorted(), (values, mask), strict=strict)
+    assert operator in [node.target for node in program.graph.nodes]
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_torch_forms_can_be_forced(monkeypatch):
