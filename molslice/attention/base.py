@@ -171,7 +171,8 @@ class Attention(nn.Module, ABC):
             penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`.
 
         Raises:
-            MolsliceError: As `check_input`.
+            MolsliceError: As `check_input`, or the carry does not have the shape of the scores to which it is
+                added.
         """
         if not context.is_checked:
             self.check_input(tokens, context)
@@ -217,6 +218,18 @@ class Attention(nn.Module, ABC):
         """Return entries of `added_bias` at positions of the packed sequence; see `gather_pairs`."""
         bias = self.added_bias(context)
         return None if bias is None else gather_pairs(bias, order, context.token_mask.sum(1), rows, columns)
+
+    def add_carry(self, scores: Float[Tensor, "B H R S"], context: TokenContext) -> Float[Tensor, "B H R S"]:
+        """Return the sum of the scores and of the carry of the layer below, if there is one."""
+        carry = context.carry
+        if carry is None:
+            return scores
+        if carry.shape != scores.shape:
+            raise MolsliceError(
+                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, "
+                f"got {list(carry.shape)}"
+            )
+        return scores + carry
 
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether finite values at padding change neither results nor gradients of `mix`."""

@@ -40,11 +40,8 @@ class Realformer(QueryKeyValueAttention):
         """Compute the scores explicitly: they are returned, so a fused kernel cannot be used."""
         query, key, value, memory_mask = self.project_heads(tokens, context)
         seen = pair_mask(context.token_mask, self.spec.causal, memory_mask)
-        residual = (query @ key.transpose(2, 3) / self.spec.head_dim**0.5).masked_fill(~seen, 0.0)
-        residual = precise(residual)
-        if context.carry is not None:
-            assert context.carry.shape == residual.shape
-            residual = residual + context.carry.masked_fill(~seen, 0.0)
+        residual = precise(query @ key.transpose(2, 3) / self.spec.head_dim**0.5)
+        residual = self.add_carry(residual, context).masked_fill(~seen, 0.0)
         scores, bias = residual, self.added_bias(context)
         if bias is not None:
             scores = scores + bias.masked_fill(~seen, 0.0)

@@ -96,9 +96,7 @@ class Singular(Attention):
             left, right, _ = _for_each(foldings)
             bias = bias.masked_fill(~pair_mask(mask), 0.0).to(left.dtype)
             scores = scores + left[:, None] @ bias @ right[:, None].transpose(2, 3)
-        if context.carry is not None:
-            assert context.carry.shape == scores.shape
-            scores = scores + context.carry
+        scores = self.add_carry(scores, context)
         weights = scores.softmax(-1)
         heads = self.dropout(weights) @ value
         unfolded = self.dropout(unfolding) @ self.output(self.merge_heads(heads))

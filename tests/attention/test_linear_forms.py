@@ -250,6 +250,8 @@ def test_singular_hands_its_scores_on():
     assert below.shape == (2, 2, 4, 4)
     above = attention(tokens, context.with_carry(below)).carry
     torch.testing.assert_close(above, 2 * below)
+    with pytest.raises(MolsliceError, match=r"carry of shape \[2, 2, 4, 4\].*got \[2, 2, 4, 3\]"):
+        attention(tokens, context.with_carry(below[..., :3]))
 
 
 def test_the_penalty_is_zero_for_orthogonal_folds_and_diagonal_scores():

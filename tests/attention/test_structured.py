@@ -67,6 +67,12 @@ def test_the_carry_is_zero_at_padding_and_for_the_future_and_in_single_precision
     assert attention.bfloat16()(tokens.bfloat16(), TokenContext(mask)).carry.dtype == torch.float32
 
 
+def test_a_carry_of_another_shape_is_refused():
+    attention, tokens = build("realformer"), draw(2, 6, 8)
+    with pytest.raises(MolsliceError, match=r"carry of shape \[2, 2, 6, 6\].*got \[2, 2, 5, 6\]"):
+        attention(tokens, everything(tokens).with_carry(draw(2, 2, 5, 6)))
+
+
 def test_a_random_synthesizer_gives_every_sequence_the_same_weights():
     attention = build("synthesizer", kind="random")
     first, second = draw(1, 7, 8), draw(1, 7, 8)
