@@ -324,12 +324,15 @@ class TokenEmbedding(nn.Module):
 
     def _embed(self, tokens: Tensor, places: slice | int | Int[Tensor, "B N"]) -> Float[Tensor, "*shape D"]:
         embedded: Tensor = self.table(tokens.long()) if self.is_table else self.linear(tokens)
-        embedded = self.dropout(embedded * self.scale)
+        embedded = self.dropout(self._scaled(embedded))
         table = self.waves if self.positions is None else self.positions
         if table is None:
             return embedded
         added = functional.embedding(places, table) if isinstance(places, Tensor) else table[places]
-        return embedded + (added if self.positions is None else added * self.scale)
+        return embedded + (added if self.positions is None else self._scaled(added))
+
+    def _scaled(self, tokens: Tensor) -> Tensor:
+        return tokens if self.scale == 1.0 else tokens * self.scale
 
     def _check(self, length: int) -> None:
         if length > self.max_tokens:
