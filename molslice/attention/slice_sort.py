@@ -16,7 +16,6 @@ from molslice.ops.packing import real_positions
 from molslice.ops.sorting import (
     permute_groups,
     permute_tokens,
-    rank_order,
     shuffle_order,
     sort_columns,
     sorted_columns,
@@ -201,14 +200,14 @@ class SliceSort(Attention):
         if self.placement == "index":
             return self._arrange(columns, token_mask)
         heads = columns if columns.ndim == 4 else columns.unflatten(1, (self.spec.num_heads, -1))
-        by_lead = rank_order(heads[:, :, 0], token_mask)
+        # the lead keys decide only what is tied, which has no gradient
+        lead, by_lead = sort_columns(heads[:, :, 0].detach(), token_mask, to_front=True)
         count = token_mask.sum(-1)
         if self.order in SORTS:  # the order of the input does not change a sort
             arranged = sorted_columns(heads, token_mask, self._descending(heads), to_front=True)
         else:
             is_real = torch.arange(heads.shape[-1], device=heads.device) < count[:, None]
             arranged = self._arrange(permute_groups(heads, by_lead), is_real).view(heads.shape)
-        lead = permute_tokens(heads[:, :, 0], by_lead)
         return permute_groups(self._share_ties(arranged, lead, count), by_lead, inverse=True).flatten(1, 2)
 
     @staticmethod

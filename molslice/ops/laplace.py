@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from molslice.ops.running import running_sum
-from molslice.ops.sorting import rank_order
+from molslice.ops.sorting import sort_columns
 
 
 def laplace_mix(
@@ -26,7 +26,8 @@ def laplace_mix(
     j, zero without one. Time is N log N for the sort plus 64 N C, memory N C. It is computed in the dtype of
     the arguments.
     """
-    order = rank_order(key, key_mask).long()
+    # Keys are gathered below rather than taken from the sort, which has no forward-mode derivative.
+    order = sort_columns(key.detach(), key_mask, to_front=True)[1].long()
     is_real = key_mask[:, None].expand(key.shape).gather(-1, order)
     key, potential = (x.gather(-1, order) for x in (key, potential))
     value = functional.pad(value, (0, 1), value=1.0)  # adds the sum of the weights as a channel

@@ -59,13 +59,6 @@ def sorted_columns(
     return _ungrouped(ranked, values)
 
 
-def rank_order(
-    keys: Float[Tensor, "B K N"], token_mask: Bool[Tensor, "B N"], to_front: bool = True
-) -> Integer[Tensor, "B K N"]:
-    """Return the order of `sort_columns` alone."""
-    return sort_columns(keys.detach(), token_mask, to_front=to_front)[1]
-
-
 def permute_tokens(
     values: Float[Tensor, "B K N"], order: Integer[Tensor, " B #K N"]
 ) -> Float[Tensor, "B K N"]:

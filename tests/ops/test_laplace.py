@@ -37,6 +37,16 @@ def test_equals_the_full_matrix_in_value_and_gradient(n, m, scale):
         torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
 
 
+def test_forward_mode_equals_the_full_matrix():
+    *inputs, mask = draw(5, 7)
+    tangents = tuple(torch.randn_like(x) for x in inputs)
+    result, expected = (
+        torch.func.jvp(lambda *args: mix(*args, mask), tuple(inputs), tangents)[1]  # noqa: B023
+        for mix in (laplace_mix, dense)
+    )
+    torch.testing.assert_close(result, expected)
+
+
 def test_keys_equal_to_queries_count_once():
     _, key, potential, value, mask = draw(9, 9)
     key = key.round()

@@ -8,7 +8,6 @@ from molslice.ops.sorting import (
     index_dtype,
     inverse_order,
     permute_tokens,
-    rank_order,
     shuffle_order,
     sort_columns,
     sorted_columns,
@@ -37,7 +36,7 @@ def sorted_tokens(keys, mask):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_orders_equal_a_stable_sort_of_the_real_tokens(length, dtype):
     keys, mask = some_columns(length, dtype, batch=2 if length > 1000 else 3, columns=2)
-    ranked, placed = rank_order(keys, mask), rank_order(keys, mask, to_front=False)
+    ranked, placed = sort_columns(keys, mask, to_front=True)[1], sort_columns(keys, mask)[1]
     assert ranked.dtype == placed.dtype == index_dtype(length)
     for b in range(len(keys)):
         real, padding = mask[b].nonzero()[:, 0], (~mask[b]).nonzero()[:, 0]
@@ -52,13 +51,13 @@ def test_infinities_sort_as_numbers_and_padding_behind_them():
     keys = torch.tensor([[[torch.inf, 1.0, -torch.inf, 5.0]]])
     mask = torch.tensor([[True, True, True, False]])
     for dtype in (torch.float32, torch.float64):
-        assert rank_order(keys.to(dtype), mask)[0, 0].tolist() == [2, 1, 0, 3]
+        assert sort_columns(keys.to(dtype), mask, to_front=True)[1][0, 0].tolist() == [2, 1, 0, 3]
 
 
 @pytest.mark.parametrize("length", [1, 9, 300])
 def test_permuting_backward_returns_each_gradient_to_its_token(length):
     keys, mask = some_columns(length, torch.float64)
-    order = rank_order(keys, mask, to_front=False)
+    order = sort_columns(keys, mask)[1]
     values = torch.randn_like(keys).requires_grad_()
     result = permute_tokens(values, order)
     torch.testing.assert_close(result, values.gather(-1, order.long()))
@@ -71,7 +70,8 @@ def test_permuting_backward_returns_each_gradient_to_its_token(length):
 
 def test_the_backward_pass_keeps_one_byte_an_index():
     keys, mask = some_columns(200)
-    values, order = keys.requires_grad_(), rank_order(keys, mask, to_front=False)
+    order = sort_columns(keys, mask)[1]
+    values = keys.requires_grad_()
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         permute_tokens(values, order)
