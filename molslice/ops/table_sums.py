@@ -32,7 +32,7 @@ def table_sums(table: Float[Tensor, "R D"], slots: UInt8[Tensor, "*rows K"]) -> 
 @torch.library.custom_op("molslice::table_sums", mutates_args=())
 def _sum(table: Tensor, slots: Tensor) -> Tensor:
     """Call the kernel."""
-    out = table.new_empty(*slots.shape[:-1], table.shape[1])
+    out = _empty_sums(table, slots)
     assert _TRITON is not None  # checked in `table_sums`
     _TRITON.sums_into(table.contiguous(), slots, out)
     return out
