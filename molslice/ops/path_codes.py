@@ -69,9 +69,10 @@ def path_codes(adjacency: UInt8[Tensor, "B A A"]) -> PathCodes:
         adjacency: Symmetric codes of the bonds; `NO_BOND` where there is none, padding included.
     """
     degree = (adjacency != NO_BOND).sum(-1)
-    if _TRITON is not None and kernel_choice.are_usable(_TRITON, adjacency):
+    if kernel_choice.are_usable(_TRITON, adjacency):
         distance = torch.empty_like(adjacency, dtype=torch.int16)
         bonds = torch.empty_like(adjacency, dtype=torch.int32)
+        assert _TRITON is not None  # checked in `are_usable`
         _TRITON.codes_into(adjacency.contiguous(), distance, bonds, MAX_HOPS, CODE_BITS)
         return PathCodes(distance, bonds, degree)
     distance, previous = _search(adjacency != NO_BOND)
