@@ -79,12 +79,13 @@ class Explainer:
     ) -> None:
         if method not in METHODS:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
-        if max_evaluations is not None and method != "shapley":
+        if max_evaluations is None:
+            max_evaluations = MAX_COALITIONS
+        elif method != "shapley":
             raise MolsliceError(f"max_evaluations={max_evaluations} needs the method shapley, not {method}")
-        is_number = isinstance(max_evaluations, int) and not isinstance(max_evaluations, bool)
-        if max_evaluations is not None and not (is_number and max_evaluations >= 1):
+        elif not isinstance(max_evaluations, int) or isinstance(max_evaluations, bool) or max_evaluations < 1:
             raise MolsliceError(f"invalid max_evaluations {max_evaluations!r}: give a number from 1")
-        self.progress, self.max_evaluations = progress, max_evaluations or MAX_COALITIONS
+        self.progress, self.max_evaluations = progress, max_evaluations
         if method == "attention":
             target = target or predictor.target_names[0]  # the maps are the same for all targets
             part = NETWORKS if isinstance(predictor, FittedPredictor) else part
