@@ -80,7 +80,8 @@ class LanguageModel(nn.Module):
     own weights.
 
     Raises:
-        MolsliceError: The targets of the data are not next tokens, or the attention has no causal form.
+        MolsliceError: The targets of the data are not next tokens, the data have longer sequences than
+            `max_tokens`, or the attention cannot be built, as without a causal form.
 
     Source: the decoder of Vaswani et al. 2017 (sections 3.4 and 3.5) without cross attention, as in fairseq's
     `transformer_lm`, which the Flowformer paper uses; tied weights: Press and Wolf 2017.
