@@ -275,7 +275,7 @@ class Encoder(nn.Module):
         """Apply the layers. Each norm is computed in one pass with the addition before it."""
         layers, given, penalty = self._typed_layers(), tokens.dtype, None
         rate = active_rate(self.dropout)
-        tokens, normed = add_and_norm(None, tokens, None, layers[0].attention_norm, rate, stored, dtype)
+        tokens, normed = add_and_norm(None, tokens, None, layers[0].attention_norm, rate, dtype, stored)
         if self.pair_bias_mode == "logits" and context.pair_bias is not None:
             bias = context.pair_bias.to(dtype)
             if not all(layer.attention.ignores_padding(normed, context) for layer in layers):
@@ -286,14 +286,10 @@ class Encoder(nn.Module):
             mixed = layer.attention(normed, context)
             context, penalty = context.with_carry(mixed.carry), add_penalties(penalty, mixed.penalty)
             rate = active_rate(layer.dropout)
-            tokens, normed = add_and_norm(
-                tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, tokens.dtype, dtype
-            )
+            tokens, normed = add_and_norm(tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
             last = given if norm is self.last_norm else dtype
-            tokens, normed = add_and_norm(
-                tokens, change, layer.ffn.outer.bias, norm, rate, tokens.dtype, last
-            )
+            tokens, normed = add_and_norm(tokens, change, layer.ffn.outer.bias, norm, rate, last)
         return AttentionOutput(normed, penalty)
 
     @property

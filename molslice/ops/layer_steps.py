@@ -61,8 +61,8 @@ def add_and_norm(
     bias: Float[Tensor, " D"] | None,
     norm: torch.nn.LayerNorm,
     dropout: float,
-    stored: torch.dtype,
     dtype: torch.dtype,
+    stored: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
     """Compute tokens + dropout(change + bias) and its layer norm.
 
@@ -72,17 +72,17 @@ def add_and_norm(
         bias: Bias of the change; None without one.
         norm: The norm.
         dropout: Dropout rate, 0 outside of training.
-        stored: Type of the sum.
         dtype: Type of the result of the norm. Statistics are computed in float32.
+        stored: Type of the sum without tokens; None for the type of the change.
     """
+    stored = (stored or change.dtype) if tokens is None else tokens.dtype
     if has_kernels(change):
         seed, given = draw_seed(change, dropout), None if tokens is None else tokens.contiguous()
         inputs = (given, change.contiguous(), bias, norm.weight, norm.bias)
         total, normed, _ = _add_and_norm(*inputs, norm.eps, seed, dropout, dtype, stored)
         return total, normed
-    change = change.to(stored) if tokens is None else change
     added = functional.dropout(change if bias is None else change + bias, dropout)
-    total = added if tokens is None else (tokens + added).to(stored)
+    total = (added if tokens is None else tokens + added).to(stored)
     return total, norm(total.to(norm.weight.dtype)).to(dtype)
 
 

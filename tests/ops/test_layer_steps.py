@@ -1,8 +1,8 @@
-"""Tests of the seeds of dropout that kernels take; the kernels are tested in `test_triton_layers.py`."""
+"""Tests of seeds of dropout and of types of results; the kernels are tested in `test_triton_layers.py`."""
 
 import torch
 
-from molslice.ops.layer_steps import draw_seed, seeds_drawn_at_once
+from molslice.ops.layer_steps import add_and_norm, draw_seed, seeds_drawn_at_once
 
 TOKENS = torch.zeros(2, 3, 4)
 
@@ -22,3 +22,12 @@ def test_without_dropout_no_seed_is_drawn():
     state = torch.get_rng_state()
     assert draw_seed(TOKENS, 0.0) is None
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_first_sum_has_the_type_asked_for():
+    change, bias, norm = torch.randn(2, 3, 4), torch.randn(4), torch.nn.LayerNorm(4)
+    total, normed = add_and_norm(None, change, bias, norm, 0.0, torch.float32, torch.bfloat16)
+    assert (total.dtype, normed.dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(total, (change + bias).bfloat16())
+    assert add_and_norm(total, change, bias, norm, 0.0, torch.float32)[0].dtype == torch.bfloat16
+    assert add_and_norm(None, change, bias, norm, 0.0, torch.bfloat16)[0].dtype == torch.float32

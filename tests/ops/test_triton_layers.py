@@ -54,7 +54,7 @@ def test_add_and_norm(shape, has_bias, dtype, device):
     tokens, change = (draw(*shape, dtype=dtype, device=device) for _ in range(2))
     bias = draw(width, dtype=dtype, device=device) if has_bias else None
     norm = draw_norm(width, dtype, device)
-    results = layer_steps.add_and_norm(tokens, change, bias, norm, 0.0, tokens.dtype, dtype)
+    results = layer_steps.add_and_norm(tokens, change, bias, norm, 0.0, dtype)
     total = tokens.double() + change.double() + (bias.double() if has_bias else 0.0)
     weights = (norm.weight.double(), norm.bias.double())
     expected = total, functional.layer_norm(total, (width,), *weights, norm.eps)
@@ -72,7 +72,7 @@ def test_add_and_norm(shape, has_bias, dtype, device):
 def test_one_of_the_two_results_may_be_unused(used, device):
     tokens, change = (draw(4, 12, dtype=torch.float32, device=device) for _ in range(2))
     norm = draw_norm(12, torch.float32, device)
-    result = layer_steps.add_and_norm(tokens, change, None, norm, 0.0, tokens.dtype, torch.float32)[used]
+    result = layer_steps.add_and_norm(tokens, change, None, norm, 0.0, torch.float32)[used]
     total = (tokens + change).double()
     expected = [total, functional.layer_norm(total, (12,), norm.weight.double(), norm.bias.double())][used]
     leaves = [tokens, change]
@@ -85,7 +85,7 @@ def test_types_of_tokens_and_norm_may_differ(device):
     tokens = draw(4, 12, dtype=torch.float32, device=device)
     change = draw(4, 12, dtype=torch.bfloat16, device=device)
     norm = draw_norm(12, torch.float32, device)
-    total, normed = layer_steps.add_and_norm(tokens, change, None, norm, 0.0, tokens.dtype, torch.bfloat16)
+    total, normed = layer_steps.add_and_norm(tokens, change, None, norm, 0.0, torch.bfloat16)
     assert (total.dtype, normed.dtype) == (torch.float32, torch.bfloat16)
     assert close(normed, norm(tokens + change).double(), torch.bfloat16)
     by_tokens, by_change = gradients([total, normed], [tokens, change])
@@ -115,7 +115,7 @@ def test_dropped_entries_are_the_same_in_both_directions(device):
     bias = draw(64, dtype=torch.float32, device=device)
     norm = draw_norm(64, torch.float32, device)
     torch.manual_seed(3)
-    total, normed = layer_steps.add_and_norm(tokens, change, bias, norm, rate, tokens.dtype, torch.float32)
+    total, normed = layer_steps.add_and_norm(tokens, change, bias, norm, rate, torch.float32)
     kept = ((total - tokens).detach() != 0).float()
     check_draws(kept, rate)
     expected = tokens + (change + bias) * kept / (1 - rate)
@@ -166,9 +166,7 @@ def test_without_kernels_the_result_is_the_same(device, monkeypatch):
     bias, norm = draw(12, dtype=torch.float32, device=device), draw_norm(12, torch.float32, device)
 
     def run():
-        total, normed = layer_steps.add_and_norm(
-            tokens, change, bias, norm, 0.0, tokens.dtype, torch.bfloat16
-        )
+        total, normed = layer_steps.add_and_norm(tokens, change, bias, norm, 0.0, torch.bfloat16)
         return total, normed, layer_steps.gelu_and_drop(change, bias, 0.0)
 
     results = run()
