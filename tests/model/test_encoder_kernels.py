@@ -13,7 +13,7 @@ from tests.ops.triton_devices import each_device
 # isort: split
 from molslice.ops import (
     biased_attention,
-    kernels,
+    kernel_choice,
     layer_steps,
     mixed_sort,
     triton_attention,
@@ -30,7 +30,7 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(biased_attention, "_TRITON", triton_attention)
     monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda tokens: True)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
 def build(name, device, dropout=0.0, head_dim=None):
@@ -81,7 +81,7 @@ def test_values_and_gradients(name, head_dim, half, device, monkeypatch):
         triton_layers, "add_and_norm_into", lambda *args: [calls.append(1), add_and_norm_into(*args)]
     )
     encoder, inputs = build(name, device, head_dim=head_dim), draw(device)
-    with kernels.torch_forms():
+    with kernel_choice.torch_forms():
         expected, slopes = run(copy.deepcopy(encoder), *inputs, None)
     assert not calls
     if half == "weights":
