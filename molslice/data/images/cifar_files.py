@@ -12,7 +12,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens, to_gray
-from molslice.data.images.decoding import Decoding, Item, class_folders, is_image
+from molslice.data.images.decoding import Decoding, EncodedImages, Item, class_folders, is_image
 from molslice.data.images.parquet_files import fetch_hub, read_tables
 from molslice.data.sequences import keep_arrays
 from molslice.data.splits import Division, consecutive_rows
@@ -104,11 +104,11 @@ class Cifar(ImageDataset):
             raise MolsliceError(f"no such folder: {root}. {self.instructions}")
         if files := self._binary_files(root):
             return self._read_binary(root, files, how.gray)
-        pictures = self._read_images(root, how) if self.class_names else None
-        pictures = pictures or read_tables(root, how, label_column=self.label_column)
-        if pictures is None:
+        images = self._find_images(root, how.cache_dir) if self.class_names else None
+        images = images or read_tables(root, label_column=self.label_column)
+        if images is None:
             raise self._missing(root)
-        return pictures
+        return images.decode(how)
 
     def _binary_files(self, root: Path) -> dict[str, bytes]:
         """Read the binary version in a folder, its subfolder or its archive; empty without it."""
@@ -144,8 +144,8 @@ class Cifar(ImageDataset):
         names = tuple(files.get(self.names_file, b"").decode(errors="replace").split())
         return Pictures(pixels, np.concatenate(labels), splits, class_names=names)
 
-    def _read_images(self, root: Path, how: Decoding) -> Pictures | None:
-        """Read images `train/<class>/*` and `test/<class>/*` in a folder or in its archives; None without."""
+    def _find_images(self, root: Path, cache_dir: str | os.PathLike[str] | None) -> EncodedImages | None:
+        """Find images `train/<class>/*` and `test/<class>/*` in a folder or in its archives; None without."""
         splits = [split for split in SPLITS if (root / "train").is_dir() and (root / split).is_dir()]
         groups = [group for split in splits for group in class_folders(root / split).values()]
         paths = [path for group in groups for path in group]
@@ -165,7 +165,7 @@ class Cifar(ImageDataset):
         else:
             identity = {"archives": files_identity(archives, root)}
             index = keep_arrays(
-                cache_folders(how.cache_dir),
+                cache_folders(cache_dir),
                 {"classes": list(self.class_names), **identity},
                 lambda: self._index((archive, path.parts[-3:]) for archive, path, _ in _images_in(archives)),
             )
@@ -176,8 +176,7 @@ class Cifar(ImageDataset):
         for split in SPLITS:
             if not len(rows[split]):
                 raise MolsliceError(f"{root} has no images {split}/<class>/*.png or *.jpg")
-        pixels, failed = how.decode(items, len(labels), identity)
-        return Pictures(pixels, labels, rows, failed)
+        return EncodedImages(items, identity, labels, rows)
 
     def _index(self, images: Iterable[tuple[Path, Sequence[str]]]) -> dict[str, np.ndarray]:
         """Convert the place of each image and the parts of its path, split and class first, to labels."""

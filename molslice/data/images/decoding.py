@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from molslice.data.images.base import check_count
+from molslice.data.images.base import Pictures, check_count
 from molslice.data.sequences import keep_arrays
+from molslice.data.splits import Splits
 from molslice.files.cache import cache_folders
 from molslice.files.pillow import damages, import_pillow
 from molslice.files.processes import check_workers
@@ -86,6 +87,30 @@ class Decoding:
         arrays = keep_arrays(folders, {"images": dict(identity), "count": count, **how}, build)
         failed = json.loads(bytes(arrays["failed"]).decode())
         return arrays["pixels"], {int(row): reason for row, reason in failed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImages:
+    """Image files with their classes and splits.
+
+    Attributes:
+        items: Returns an iterator over the files in the order of the rows.
+        identity: Everything that the files depend on, as JSON values; the key of the cache.
+        labels: As in `Pictures`.
+        splits: As in `Pictures`.
+        class_names: As in `Pictures`.
+    """
+
+    items: Callable[[], Iterable[Item]]
+    identity: Mapping[str, Any]
+    labels: np.ndarray
+    splits: Splits
+    class_names: tuple[str, ...] = ()
+
+    def decode(self, how: Decoding) -> Pictures:
+        """Decode all images, or load them from the cache."""
+        pixels, failed = how.decode(self.items, len(self.labels), self.identity)
+        return Pictures(pixels, self.labels, self.splits, failed, self.class_names)
 
 
 def is_image(path: PurePath) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.images.base import Cutting, Pictures
-from molslice.data.images.decoding import Decoding, class_folders, is_image
+from molslice.data.images.base import Cutting
+from molslice.data.images.decoding import EncodedImages, class_folders, is_image
 from molslice.data.images.labeled_files import ImageFiles
 from molslice.data.splits import NAMES, consecutive_rows, split_folders
 from molslice.files.cache import files_identity
@@ -53,7 +53,7 @@ class ImageFolder(ImageFiles):
             return None
         return Cutting.of({"patch": 16, **options}).describe(classes, size, size, 3)
 
-    def _read(self, root: Path, how: Decoding) -> Pictures:
+    def _read(self, root: Path) -> EncodedImages:
         splits = _find_images(root)
         names = tuple(splits["train"])
         if self.num_classes not in (None, len(names)):
@@ -66,8 +66,7 @@ class ImageFolder(ImageFiles):
         labels = np.repeat(np.array(classes, np.int64), [len(group) for _, group in groups])
         rows = consecutive_rows({split: sum(map(len, images.values())) for split, images in splits.items()})
         identity = {"files": files_identity(paths, root)}
-        pixels, failed = how.decode(lambda: iter(paths), len(paths), identity)
-        return Pictures(pixels, labels, rows, failed, names)
+        return EncodedImages(lambda: iter(paths), identity, labels, rows, names)
 
 
 def _find_images(root: Path) -> dict[str, ImagesByClass]:

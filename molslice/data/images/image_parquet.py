@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from molslice.data.images.base import Pictures
-from molslice.data.images.decoding import Decoding
+from molslice.data.images.decoding import EncodedImages
 from molslice.data.images.labeled_files import ImageFiles
 from molslice.data.images.parquet_files import fetch_hub, read_tables
 from molslice.types import MolsliceError
@@ -48,10 +47,10 @@ class ImageParquet(ImageFiles):
             )
         fetch_hub(name, Path(options["root"]))
 
-    def _read(self, root: Path, how: Decoding) -> Pictures:
-        pictures = read_tables(root, how, self.image_column, self.label_column)
-        if pictures is None:
+    def _read(self, root: Path) -> EncodedImages:
+        images = read_tables(root, self.image_column, self.label_column)
+        if images is None:
             fetched = f"; `molslice prepare --config ... --download` downloads {self.hub}" if self.hub else ""
             raise MolsliceError(f"no Parquet file in {root}{fetched}")
-        numbers = map(str, range(int(pictures.labels.max()) + 1))
-        return replace(pictures, class_names=pictures.class_names or tuple(numbers))
+        numbers = map(str, range(int(images.labels.max()) + 1))
+        return replace(images, class_names=images.class_names or tuple(numbers))

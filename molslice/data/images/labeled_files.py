@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from molslice.data.images.base import Augment, Cutting, ImageDataset, Pictures, Tokens
-from molslice.data.images.decoding import Decoding, Fit
+from molslice.data.images.base import Augment, Cutting, ImageDataset, Tokens
+from molslice.data.images.decoding import Decoding, EncodedImages, Fit
 from molslice.data.splits import Division
 from molslice.types import MolsliceError
 
@@ -63,19 +63,20 @@ class ImageFiles(ImageDataset):
         if not isinstance(valid_as_test, bool):
             raise MolsliceError(f"valid_as_test must be true or false, got {valid_as_test!r}")
         self.source = str(root)
-        pictures = self._read(Path(root), Decoding(size, fit, gray, cache_dir, workers))
-        splits = {name: rows for name, rows in pictures.splits.items() if len(rows)}
+        how = Decoding(size, fit, gray, cache_dir, workers)
+        images = self._read(Path(root))
+        splits = {name: rows for name, rows in images.splits.items() if len(rows)}
         if valid_as_test:
             if "valid" not in splits:
                 raise MolsliceError(f"valid_as_test cannot be used: {self.source} has no split 'valid'")
             hidden = {"hidden": splits.pop("test")} if "test" in splits else {}
             splits |= {"test": splits.pop("valid"), **hidden}
         splits = (Division() if "valid" in splits else division).divide(splits, self.source)
-        self._take(replace(pictures, splits=splits), cutting, scale)
+        self._take(replace(images, splits=splits).decode(how), cutting, scale)
 
     @abstractmethod
-    def _read(self, root: Path, how: Decoding) -> Pictures:
-        """Read the images, their classes and the splits of the source."""
+    def _read(self, root: Path) -> EncodedImages:
+        """Find the images, their classes and the splits of the source."""
 
 
 def _checked_scale(mean: Sequence[float] | None, std: Sequence[float] | None, colors: int) -> Scale | None:

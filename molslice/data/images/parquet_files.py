@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.data.images.base import Pictures
-from molslice.data.images.decoding import Decoding, Item
+from molslice.data.images.decoding import EncodedImages, Item
 from molslice.data.splits import ALIASES, NAMES
 from molslice.files.atomic import atomic_path
 from molslice.files.cache import files_identity
@@ -31,8 +30,8 @@ def find_tables(root: Path) -> list[Path]:
 
 
 def read_tables(
-    root: Path, how: Decoding, image_column: str | None = None, label_column: str | None = None
-) -> Pictures | None:
+    root: Path, image_column: str | None = None, label_column: str | None = None
+) -> EncodedImages | None:
     """Read the Parquet files of a folder; None if it has none.
 
     Rows are numbered consecutively over all files. The split of a file is given by its name
@@ -41,7 +40,6 @@ def read_tables(
 
     Args:
         root: The folder, or a single file.
-        how: How to decode the images.
         image_column: Name of the column of images; by default the only such column.
         label_column: Name of the column of class numbers; by default `label` or `labels`.
     """
@@ -76,9 +74,10 @@ def read_tables(
         "files": files_identity(files, root if root.is_dir() else root.parent),
         "column": image_column,
     }
-    count = sum(map(len, labels))
-    pixels, failed = how.decode(lambda: _images(files, image_column), count, identity)
-    return Pictures(pixels, np.concatenate(labels), splits, failed, next(iter(classes), ()))
+    class_names = next(iter(classes), ())
+    return EncodedImages(
+        lambda: _images(files, image_column), identity, np.concatenate(labels), splits, class_names
+    )
 
 
 def _images(files: Sequence[Path], image_column: str) -> Iterator[Item]:

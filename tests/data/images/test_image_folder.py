@@ -154,6 +154,20 @@ def test_bad_options_are_named(tmp_path, options, message):
         ImageFolder(**{"root": tmp_path, "patch": 4, **options})
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valid_as_test": True}, "has no split 'valid'"),
+        ({"valid_fraction": 0.001}, "leaves the split 'valid' empty"),
+    ],
+)
+def test_splits_are_checked_before_images_are_decoded(tmp_path, options, message):
+    for path in fill(tmp_path, {"a": 5, "b": 5}):
+        path.write_bytes(b"torn")
+    with pytest.raises(MolsliceError, match=message):
+        ImageFolder(root=tmp_path, patch=4, **options)
+
+
 def test_bad_folders_are_named(tmp_path):
     with pytest.raises(MolsliceError, match="no such folder"):
         ImageFolder(root=tmp_path / "none")

@@ -101,6 +101,8 @@ def test_images_of_which_none_can_be_read(tmp_path):
     path = write_table(tmp_path / "train.parquet", [b"torn", None] * 6, [0, 1] * 6)
     with pytest.raises(MolsliceError, match="none of the 12 images can be read; the first: cannot identify"):
         ImageParquet(root=path, patch=4)
+    with pytest.raises(MolsliceError, match="has no split 'valid'"):  # found before they are decoded
+        ImageParquet(root=path, patch=4, valid_as_test=True)
 
 
 def test_fetching_from_the_hub(tmp_path, monkeypatch):
