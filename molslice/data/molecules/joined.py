@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from operator import eq
 from pathlib import Path
@@ -69,10 +69,8 @@ class JoinedArray:
             return np.asarray(self)[index]
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            number = bisect_right(self._bounds, start)
-            if step == 1 and start < stop <= self._bounds[number]:  # rows of one part need no copy
-                begin = self._bounds[number] - len(self.parts[number])
-                return self._part(number, slice(start - begin, stop - begin))
+            if step == 1 and start < stop:
+                return self._range(start, stop)
             index = np.arange(start, stop, step)
         rows = np.asarray(index)
         if rows.dtype == bool:
@@ -85,6 +83,14 @@ class JoinedArray:
     def _part(self, number: int, rows: Any = slice(None)) -> np.ndarray:  # noqa: ANN401
         values = self.parts[number][rows]
         return values + self._shifts[number] if self._shifts is not None else values
+
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        """Return consecutive rows, at least one, without a copy if they are in a single part."""
+        pieces = []
+        for number in range(bisect_right(self._bounds, start), bisect_left(self._bounds, stop) + 1):
+            begin = self._bounds[number] - len(self.parts[number])
+            pieces.append(self._part(number, slice(max(start - begin, 0), stop - begin)))
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         numbers = np.searchsorted(self._ends, rows, side="right")

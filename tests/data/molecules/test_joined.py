@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -233,3 +234,13 @@ def test_a_joined_array_is_indexed_like_an_array():
     for index in (50, -51, [0, 50], [-51]):
         with pytest.raises(IndexError):
             joined[index]
+
+
+def test_a_slice_over_several_arrays_takes_only_its_own_memory():
+    joined = JoinedArray([np.ones(50_000, np.uint8)] * 4)
+    tracemalloc.start()
+    values = joined[1:-1]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(values) == values.sum() == 199_998
+    assert peak < 1.5 * values.nbytes
