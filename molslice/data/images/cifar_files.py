@@ -112,14 +112,14 @@ class Cifar(ImageDataset):
 
     def _binary_files(self, root: Path) -> dict[str, bytes]:
         """Read the binary version in a folder, its subfolder or its archive; empty without it."""
-        names = (*self.parts, self.names_file)
-        for place in (root, root / self.folder, root / self.archive):
-            if place.is_file():
-                files = {path.name: read() for path, read in _members(place) if path.name in names}
-            else:
-                files = {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
+        places = (root, root / self.folder, root / self.archive)
+        for place in places:
+            files = _files_in(place, (*self.parts, self.names_file))
             missing = [name for name in self.parts if name not in files]
             if not missing:
+                for other in places:  # the names of the classes need not be beside the images
+                    if self.names_file and self.names_file not in files:
+                        files |= _files_in(other, (self.names_file,))
                 return files
             if place.is_file() or len(missing) < len(self.parts):
                 raise MolsliceError(
@@ -202,6 +202,13 @@ class Cifar(ImageDataset):
             f"nor images train/<class>/*.png, nor Parquet files. {self.instructions}, or run `molslice "
             "prepare --config FILE --download`"
         )
+
+
+def _files_in(place: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Read the files with these names that a folder, or an archive in any of its folders, has."""
+    if place.is_file():
+        return {path.name: read() for path, read in _members(place) if path.name in names}
+    return {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
 
 
 def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]]]:

@@ -226,6 +226,18 @@ def test_cifar100_without_names(tmp_path):
         Cifar100(root=put(tmp_path / "py", {"meta": b""}))
 
 
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_names_of_cifar100_in_another_place(tmp_path, form):
+    files = binary100()
+    put(tmp_path, {name: files.pop(name) for name in Cifar100.parts})
+    if form == "folder":
+        put(tmp_path / "cifar-100-binary", files)
+    else:
+        members = {f"cifar-100-binary/{name}": data for name, data in files.items()}
+        write_archive(tmp_path / "cifar-100-binary.tar.gz", members)
+    assert Cifar100(root=tmp_path).class_names == tuple(f"fine{i}" for i in range(100))
+
+
 @pytest.mark.parametrize("number", [10, 100])
 def test_fetching_from_the_hub(tmp_path, monkeypatch, number):
     asked = []
