@@ -83,9 +83,10 @@ class Cifar(ImageDataset):
         pictures = self._read(Path(root), Decoding(gray=gray, cache_dir=cache_dir, workers=1))
         names = pictures.class_names
         if names and (len(names) != self.num_classes or names != (self.class_names or names)):
+            same_count = len(names) == self.num_classes
+            what = "other classes, or another order, than" if same_count else f"{len(names)} classes, not"
             raise MolsliceError(
-                f"{root} has {len(names)} classes, not the {self.num_classes} of {self.title}: "
-                f"{', '.join(names[:10])}"
+                f"{root} has {what} the {self.num_classes} of {self.title}: {', '.join(names[:10])}"
             )
         if not names:
             self.class_names = self.class_names or tuple(map(str, range(self.num_classes)))

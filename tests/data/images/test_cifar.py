@@ -137,6 +137,11 @@ def test_parquet_files(tmp_path):
         write_table(path, [encoded(TRAIN[0])], [0], ("cat", "dog"))
     with pytest.raises(MolsliceError, match="has 2 classes, not the 10 of CIFAR-10: cat, dog"):
         Cifar10(root=tmp_path)
+    for path in tmp_path.rglob("*.parquet"):
+        write_table(path, [encoded(TRAIN[0])], [0], CLASSES[::-1])
+    message = "has other classes, or another order, than the 10 of CIFAR-10: truck, ship"
+    with pytest.raises(MolsliceError, match=message):
+        Cifar10(root=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["cifar-10-batches-py", "data_batch_1", "cifar-10-python.tar.gz"])
