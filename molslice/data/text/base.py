@@ -157,7 +157,7 @@ class SplitTexts(FolderTexts):
 
     Attributes:
         names: Names of the files or the folder of a split, in order of preference, with `{split}` for its
-            name. They may be patterns, and a file may have the ending `.gz` too.
+            name. They may be patterns. A folder ends with `/`, and a file may have the ending `.gz` too.
         folders: Arguments of `read_class_folders`.
     """
 

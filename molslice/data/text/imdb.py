@@ -21,7 +21,7 @@ class Imdb(SplitTexts):
     """
 
     target = "sentiment"
-    names = ("{split}", "{split}.jsonl", "{split}*.parquet", "plain_text/{split}*.parquet")
+    names = ("{split}/", "{split}.jsonl", "{split}*.parquet", "plain_text/{split}*.parquet")
     class_names = ("neg", "pos")
     folders = MappingProxyType({"names": class_names, "pattern": "*.txt"})
     instructions = (

@@ -22,7 +22,7 @@ class Newsgroups20(SplitTexts):
     """
 
     target = "group"
-    names = (NAME, f"{NAME}.jsonl")
+    names = (f"{NAME}/", f"{NAME}.jsonl")
     folders = MappingProxyType({"encoding": "latin-1"})
     class_names = (
         "alt.atheism",

@@ -118,6 +118,21 @@ def test_r8_names_the_line_and_the_topic(tmp_path):
         R8(root=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "label"), [(Imdb, "{}", 1), (Newsgroups20, "20news-bydate-{}", "sci.med")]
+)
+def test_a_file_with_the_name_of_the_folder_of_a_split_is_ignored(tmp_path, kind, name, label):
+    for split in ("train", "test"):
+        for ending in ("", ".gz"):
+            (tmp_path / f"{name.format(split)}{ending}").write_text("notes\n")
+    with pytest.raises(MolsliceError, match=f"has neither {name.format('train')}/"):
+        kind(root=tmp_path)
+    for split, count in (("train", 20), ("test", 3)):
+        rows = [(label, f"text {number}") for number in range(count)]
+        json_lines(tmp_path / f"{name.format(split)}.jsonl", rows)
+    assert len(kind(root=tmp_path)) == 23
+
+
 def test_newsgroups_in_both_forms(tmp_path):
     rows = {
         "train": [
