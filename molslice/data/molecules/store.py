@@ -171,10 +171,12 @@ class MoleculeStore:
             MolsliceError: The targets have another shape.
         """
         many = molecules if isinstance(molecules, ManyArrays) else _concatenated(molecules)
-        width = len(target_names)
+        rows, width = len(many.atom_counts), len(target_names)
         if targets is None:
-            targets = np.full((len(many.atom_counts), width), np.nan, np.float32)
-        expected = len(many.atom_counts), width or targets.shape[1]
+            targets = np.full((rows, width), np.nan, np.float32)
+        if targets.ndim != 2:
+            raise MolsliceError(f"targets must have shape [{rows}, T], got {list(targets.shape)}")
+        expected = rows, width or targets.shape[1]
         if targets.shape != expected:
             raise MolsliceError(f"targets must have shape {[*expected]}, got {list(targets.shape)}")
         arrays = {

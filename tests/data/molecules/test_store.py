@@ -101,6 +101,8 @@ def test_no_such_row():
 def test_targets_must_fit():
     with pytest.raises(MolsliceError, match=r"\[10, 1\], got \[3, 1\]"):
         MoleculeStore.in_memory(molecules(), np.zeros((3, 1)), target_names=["a"])
+    with pytest.raises(MolsliceError, match=r"\[10, T\], got \[10\]"):
+        MoleculeStore.in_memory(molecules(), np.zeros(10))
 
 
 @pytest.mark.parametrize("name", ["atoms", "bonds", "atom_offsets", "bond_offsets", "targets"])
