@@ -18,8 +18,7 @@ class StoredRows:
         self.device = device
         self._tensors: dict[str, Tensor] = {
             name: torch.tensor(np.asarray(array), device=device)
-            for name, array in store.present.items()
-            if name != "groups"
+            for name, array in _needed_arrays(store).items()
         }
         bonds = np.diff(store.bond_offsets)
         most = np.zeros(int(store.num_atoms.max()) + 1, np.int64)
@@ -28,8 +27,8 @@ class StoredRows:
 
     @staticmethod
     def bytes_of(store: MoleculeStore) -> int:
-        """Return the memory that the arrays of a store take."""
-        return sum(array.nbytes for array in store.present.values())
+        """Return the memory that the rows of a store take."""
+        return sum(array.nbytes for array in _needed_arrays(store).values())
 
     def gather(self, numbers: RowNumbers) -> MoleculeBatch:
         """Collate molecules with their adjacency. Padding is zero, and empty rows have no atoms."""
@@ -68,6 +67,10 @@ class StoredRows:
             for one, other in ((begin, end), (end, begin)):
                 flat.scatter_(1, torch.where(mask, one * width + other, width * width), codes)
         return flat[:, :-1].reshape(len(rows), width, width)
+
+
+def _needed_arrays(store: MoleculeStore) -> dict[str, np.ndarray]:
+    return {name: array for name, array in store.present.items() if name != "groups"}
 
 
 def _places(

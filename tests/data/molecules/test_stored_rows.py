@@ -57,3 +57,11 @@ def test_molecules_without_bonds():
     assert batch.adjacency.shape == (2, 3, 3)
     assert not batch.adjacency.any()
     assert isinstance(store.arrays(0), MoleculeArrays)
+
+
+def test_groups_take_no_memory_of_the_device():
+    store = memory_store()
+    size = StoredRows.bytes_of(store)
+    assert size == sum(array.nbytes for array in store.present.values())
+    store.groups = np.zeros(len(store), np.uint64)
+    assert StoredRows.bytes_of(store) == size
