@@ -160,8 +160,9 @@ class Csv(MoleculeDataset):
         """
         self._refuse_if_changed(self._all_files, self._checksums, self.source)
         cells = {name: list[str]() for name in columns}
+        options = {"delimiter": self._delimiter, "convert": self.smiles_column in columns}
         for files in self.files.values():
-            with open_molecules(files, smiles_column=self.smiles_column, delimiter=self._delimiter) as table:
+            with open_molecules(files, smiles_column=self.smiles_column, **options) as table:
                 for chunk in table.chunks(ROWS_AT_ONCE, columns):
                     for name, texts in cells.items():
                         texts += chunk[name]

@@ -8,8 +8,10 @@ import pytest
 
 from molslice.data import DATASETS, build_dataset
 from molslice.data.molecules.csv import Csv, checked_units
+from molslice.data.molecules.tables import Structure
 from molslice.training.run import _describe_targets
 from molslice.types import MolsliceError
+from tests.data.molecules.test_tables import sdf
 from tests.real_data import shared
 
 SMILES = ["CCO", "c1ccccc1C", "XXX", "CC", "C1CCCCC1", "CCN", "c1ccncc1", "O", "CCCl", "CC#N"]
@@ -176,6 +178,18 @@ def test_units_are_one_for_all_or_one_for_each():
     assert checked_units(["eV", None], ("a", "b")) == ("eV", "")
     assert checked_units("eV", ("a", "b")) == ("eV", "eV")
     assert checked_units(np.array(["eV", "D"]), ("a", "b")) == ("eV", "D")
+
+
+def test_structures_are_not_converted_for_other_columns(tmp_path, monkeypatch):
+    path = tmp_path / "a.sdf"
+    path.write_bytes(sdf() * 4)
+    dataset = Csv(path=path, target_columns="value")
+    texts, values = dataset.smiles(), dataset.side_cells(["value"])
+    converted = []
+    monkeypatch.setattr(Structure, "to_smiles", lambda structure: converted.append(1) or "C")
+    assert dataset.side_cells(["value"]) == values
+    assert not converted
+    assert dataset.smiles() == ["C"] * len(texts) != texts
 
 
 def test_separate_files(tmp_path):
