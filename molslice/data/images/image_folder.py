@@ -74,21 +74,23 @@ def _find_images(root: Path) -> dict[str, ImagesByClass]:
     if not root.is_dir():
         raise MolsliceError(f"no such folder: {root}; expected images {root}/train/<class>/*.png or *.jpg")
     folders = split_folders(root)
-    images = class_folders(folders.get("train", root))
-    if not images and folders:
+    images = {split: class_folders(folders[split]) for split in NAMES if split in folders}
+    images = images or {"train": class_folders(root)}
+    classes = images["train"]
+    if not classes and folders:
         raise MolsliceError(f"{folders['train']} has no images <class>/*.png (or *.jpg)")
-    if not images:
+    if not classes:
         raise MolsliceError(f"{root} has neither images <class>/*.png (or *.jpg) nor train/<class>/*")
     if not folders:
-        return {"train": images}
-    return {split: _images_of(split, folders[split], images) for split in NAMES if split in folders}
+        return images
+    return {split: _images_of(split, folders[split], images[split], classes) for split in images}
 
 
-def _images_of(split: str, folder: Path, classes: Collection[str]) -> ImagesByClass:
-    images = class_folders(folder)
+def _images_of(split: str, folder: Path, images: ImagesByClass, classes: Collection[str]) -> ImagesByClass:
+    """Return the images of a split by class, from the images by subfolder of its folder."""
     loose = sorted(path for path in folder.iterdir() if is_image(path) and path.is_file())
     if (folder / TINY_LABELS).is_file():
-        images = _tiny_images(folder)
+        images = _tiny_images(folder, images)
     elif split == "test" and len(images) + bool(loose) == 1 and not any(name in classes for name in images):
         # test images without public classes, in the folder itself or one level below, as in Tiny-ImageNet
         return {"": loose or next(iter(images.values()))}
@@ -102,8 +104,8 @@ def _images_of(split: str, folder: Path, classes: Collection[str]) -> ImagesByCl
     return images
 
 
-def _tiny_images(folder: Path) -> ImagesByClass:
-    images = {path.name: path for group in class_folders(folder).values() for path in group}
+def _tiny_images(folder: Path, subfolders: ImagesByClass) -> ImagesByClass:
+    images = {path.name: path for group in subfolders.values() for path in group}
     images_by_class: ImagesByClass = {}
     file = folder / TINY_LABELS
     for number, line in enumerate(read_lines(file), start=1):
