@@ -226,7 +226,7 @@ def score_sets(
     inside = {level: in_set[rows, labels] for level, in_set in sets.items()}
     sizes = {level: in_set.sum(1) for level, in_set in sets.items()}
     predicted, best = guesses["predicted"], [*guesses.values()][-1]
-    errors, unsure = 1.0 - predicted[rows, labels], 1.0 - best.max(1)
+    errors, unsure = np.where(known, 1.0 - predicted[rows, labels], np.nan), 1.0 - best.max(1)
     summary = _summarize(known, errors, inside, "set_size", sizes, groups)
     classes = []
     for entry in summary["levels"]:

@@ -16,7 +16,7 @@ from molslice.fitting.fit import fit
 from molslice.inference import groups
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
-from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals
+from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals, score_sets
 from molslice.inference.uncertainty_figure import write_uncertainty
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -208,6 +208,25 @@ def test_coverage_counts_the_bounds_and_leaves_missing_values_out():
     assert (result["count"], result["by_level"]) == (4, [{"level": 0.9, "coverage": 0.5}])
     nothing = score_intervals(truth[3:4], np.zeros(1), {0.9: (lower[3:4], upper[3:4])})
     assert np.isnan(nothing["by_level"][0]["coverage"])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_rows_without_a_class_do_not_change_the_scores_of_sets(count):
+    generator = np.random.default_rng(0)
+    truth = generator.integers(0, count, 60).astype(float)
+    guesses = generator.dirichlet(np.ones(count), 60)
+    spread = 1.0 - guesses[np.arange(60), truth.astype(int)] + generator.normal(0, 0.1, 60)
+    known = np.arange(60) % 3 > 0
+    names = [str(label) for label in range(count)]
+
+    def score(truth, rows):
+        sets = {level: guesses[rows] > 0.5 * (1 - level) for level in (0.5, 0.9)}
+        groups = {"size": {"small": (np.arange(60) < 30)[rows]}}
+        return score_sets(truth[rows], {"predicted": guesses[rows]}, sets, names, spread[rows], groups)
+
+    expected = score(truth, known)
+    assert score(np.where(known, truth, np.nan), np.ones(60, bool)) == expected
+    assert expected["rank_correlation"]["spread"] > 0.8
 
 
 def test_intervals_from_elsewhere_are_scored_alike(numbers):
