@@ -84,35 +84,33 @@ def evaluate_uncertainty(
         for by, kinds in find_groups(predictor, dataset, rows).items()
     }
 
-    def column(values: Any) -> Any:  # noqa: ANN401
-        return None if values is None else values[good, index].astype(np.float64)
+    def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of targets
+        return values[good, index]
 
-    def probabilities(values: Any) -> Any:  # noqa: ANN401
+    def probabilities(values: np.ndarray) -> np.ndarray:
         """Return the values of each class, float64 [n, K]: class 0 of two has the others of class 1."""
-        if values is None or predictor.classes is not None:
-            return None if values is None else values[good].astype(np.float64)
-        return two_classes(column(values))
+        if predictor.classes is not None:
+            return values[good].astype(np.float64)
+        return two_classes(column(values).astype(np.float64))
 
     targets = []
     for index, (name, unit) in enumerate(zip(predictor.target_names, predictor.target_units, strict=True)):
         first = next(iter(at.values()))
-        spread = column(first.spread)
+        place = index if predictor.classes is None else first.values[good].argmax(1)  # the most probable
+        spread = None if first.spread is None else first.spread[good, place].astype(np.float64)
         if calibration.kind == "regression":
-            bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
-            scores = score_intervals(truth[good, index], column(first.values), bounds, spread, groups)
+            bounds = {
+                level: (column(chosen.lower).astype(np.float64), column(chosen.upper).astype(np.float64))
+                for level, chosen in at.items()
+            }
+            predicted = column(first.values).astype(np.float64)
+            scores = score_intervals(truth[good, index], predicted, bounds, spread, groups)
         else:
-            sets = {
-                level: chosen.sets[good, index] for level, chosen in at.items() if chosen.sets is not None
-            }
+            sets = {level: column(chosen.sets) for level, chosen in at.items()}
+            guesses = {"predicted": probabilities(first.values)}
+            if first.calibrated is not None:
+                guesses["calibrated"] = probabilities(first.calibrated)
             names = class_names(predictor, index)
-            if predictor.classes is not None and first.spread is not None:  # of the most probable class
-                most = first.values[good].argmax(1)
-                spread = first.spread[good, most].astype(np.float64)
-            guesses = {
-                "predicted": probabilities(first.values),
-                "calibrated": probabilities(first.calibrated),
-            }
-            guesses = {name: guess for name, guess in guesses.items() if guess is not None}
             scores = score_sets(truth[good, index], guesses, sets, names, spread, groups)
         targets.append({"name": name, "unit": unit, **scores})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
