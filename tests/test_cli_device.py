@@ -1,15 +1,20 @@
 """The device that `--device auto` chooses, on a machine with and without a GPU."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from molslice.cli import main
-from molslice.cli.arguments import choose_device
+from molslice.cli.arguments import choose_device, load_chosen_model, tell_device
 from molslice.files.progress import hidden_progress
 from molslice.inference.smiles_reader import DEVICE_PARALLEL_ROWS
 from molslice.inference.tables.table import ROW_BYTES, estimate_rows
+from molslice.types import MolsliceError
+
+NAMED = "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
+FIT = str(Path(__file__).parent / "saved_models" / "fit")  # without encoder
 
 
 class Stop(Exception):
@@ -36,8 +41,8 @@ def loaded(monkeypatch):
     return devices
 
 
-def arguments(device):
-    return SimpleNamespace(device=device)
+def arguments(device, model="gap-xtb"):
+    return SimpleNamespace(device=device, model=model, fragment=None, wildcards=None)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +67,26 @@ def test_without_a_gpu_all_is_computed_on_the_cpu(monkeypatch):
 
 
 def test_a_gpu_that_was_found_is_named(gpu, capsys):
-    choose_device(arguments("auto"))
-    assert capsys.readouterr().err == "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
-    choose_device(arguments("cuda"))
+    tell_device(arguments("auto"), torch.device("cuda"))
+    assert capsys.readouterr().err == NAMED
+    tell_device(arguments("cuda"), torch.device("cuda"))
     with hidden_progress():
-        choose_device(arguments("auto"))
-    choose_device(arguments("auto"), lambda: 1)
+        tell_device(arguments("auto"), torch.device("cuda"))
+    tell_device(arguments("auto"), torch.device("cpu"))
+    choose_device(arguments("auto"))
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_gpu_is_named_if_the_loaded_model_computes_on_it(gpu, monkeypatch, capsys):
+    monkeypatch.setattr("molslice.inference.load._find_device", torch.device)  # this machine may have no GPU
+    assert load_chosen_model(arguments("auto", FIT)).device == torch.device("cpu")
+    with pytest.raises(MolsliceError, match="no model"):
+        load_chosen_model(arguments("auto", "nothing"))
+    assert capsys.readouterr() == ("", "")
+    on_gpu = SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr("molslice.inference.load.load_model", lambda *given, **named: on_gpu)
+    assert load_chosen_model(arguments("auto")) is on_gpu
+    assert capsys.readouterr().err == NAMED
 
 
 def test_rows_are_estimated_from_sizes(tmp_path):
@@ -109,7 +127,7 @@ def test_each_verb_has_its_rule(words, expected, gpu, loaded):
 
 
 @pytest.mark.parametrize(("words", "expected"), [([], "cuda"), (["--no-encoder"], "cpu")])
-def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch):
+def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch, capsys):
     devices = []
 
     def record(*positional, device, **options):
@@ -120,3 +138,22 @@ def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch):
     with pytest.raises(Stop):
         main(["fit", "data.csv", "--target", "y", "--out", "model", *words])
     assert devices == [expected]
+    assert capsys.readouterr().err == (NAMED if expected == "cuda" else "")
+
+
+def test_a_service_and_embeddings_name_the_gpu(gpu, monkeypatch, capsys, tmp_path):
+    def stop(*given, **named):
+        raise Stop
+
+    monkeypatch.setattr("molslice.serve.server.serve", stop)
+    with pytest.raises(Stop):
+        main(["serve", "gap-xtb", "--device", "auto"])
+    assert capsys.readouterr().err == NAMED
+    monkeypatch.setattr("molslice.inference.load.load_network", lambda *given, **named: None)
+    monkeypatch.setattr("molslice.inference.embedding.Embedder", lambda network: None)
+    monkeypatch.setattr("molslice.inference.tables.table.predict_table", stop)
+    large = tmp_path / "large.csv"
+    large.write_text("smiles\n" + "C" * ROW_BYTES * DEVICE_PARALLEL_ROWS)
+    with pytest.raises(Stop):
+        main(["embed", "gap-xtb", "--input", str(large), "--output", str(tmp_path / "out.csv")])
+    assert capsys.readouterr().err == NAMED

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from molslice.files.urls import File
     from molslice.report.training import AnyPredictor
 
@@ -197,7 +199,9 @@ def load_chosen_model(
     from molslice.inference.load import load_model
 
     device = choose_device(args, count_rows)
-    return load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
+    model = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
+    tell_device(args, model.device)
+    return model
 
 
 def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:
@@ -243,8 +247,6 @@ def add_device(parser: argparse.ArgumentParser, default: str) -> None:
 def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None = None) -> str:
     """Return the device of `add_device`: for `auto`, CUDA if it is available and the input is not small.
 
-    A GPU that was chosen is named on standard error.
-
     Args:
         args: The arguments of the verb.
         count_rows: Returns the number of molecules or an estimate of it; called only where it decides. None
@@ -254,13 +256,22 @@ def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None
         return args.device
     from torch import cuda
 
-    from molslice.cli.console import tell
     from molslice.inference.smiles_reader import DEVICE_PARALLEL_ROWS
 
     if not cuda.is_available() or (count_rows is not None and count_rows() < DEVICE_PARALLEL_ROWS):
         return "cpu"
-    tell(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
     return "cuda"
+
+
+def tell_device(args: argparse.Namespace, device: "torch.device | str") -> None:
+    """Name the GPU on standard error if it was chosen for `auto` and `device` computes."""
+    if args.device != AUTO or str(device) == "cpu":
+        return
+    from torch import cuda
+
+    from molslice.cli.console import tell
+
+    tell(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
 
 
 def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:

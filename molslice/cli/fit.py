@@ -24,6 +24,7 @@ from molslice.cli.arguments import (
     file_path,
     minutes,
     model_name,
+    tell_device,
     whole_number,
     worker_count,
 )
@@ -246,6 +247,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.fitting.fit import fit
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
+    tell_device(args, device)
     options = {name: value for name, value in vars(args).items() if name in signature(fit).parameters}
     options |= {"device": device, "missing_values": args.missing_value, "order": args.order or None}
     if args.units and len(args.units) == 1:

@@ -10,6 +10,7 @@ from molslice.cli.arguments import (
     model_name,
     positive,
     positive_number,
+    tell_device,
 )
 from molslice.cli.console import say
 
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"serving {', '.join(args.models)} at {address} (Ctrl-C ends it)")
 
     device = choose_device(args)
+    tell_device(args, device)
     serve(
         args.models,
         host=args.host,
