@@ -1,5 +1,7 @@
 """Columns of units, their conversion, and p-values."""
 
+import json
+
 import numpy as np
 import pytest
 from rdkit import Chem
@@ -211,6 +213,17 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
     with pytest.raises(MolsliceError, match=r"row 2 .* is in nM, but others are in uM; convert it"):
         metrics(tmp_path / "detected", file)
     assert metrics(tmp_path / "without", file)[0]["value"] == expected["value"]
+
+
+def test_metrics_of_a_fit_without_a_record_of_a_transform(smiles, molar, tmp_path):
+    file = write(tmp_path, smiles, [f"{number * 1e9:.6g}" for number in molar], ["nM"] * ROWS)
+    fast = {"encoder": None, "members": 2, "quality": "fast", "split": "all", "quiet": True}
+    fit(file, "ic50", tmp_path / "model", unit_column="unit", **fast)
+    expected = metrics(tmp_path / "model", file)
+    record = json.loads((tmp_path / "model" / "fit.json").read_text())
+    del record["options"]["transform"]
+    (tmp_path / "model" / "fit.json").write_text(json.dumps(record))
+    assert metrics(tmp_path / "model", file) == expected
 
 
 def metrics(folder, file):

@@ -54,7 +54,7 @@ class MeasuredValues:
             side, options = SideColumns(table, list(self.columns)), predictor.fit_options
             if options.get("limits") != "exact":
                 self._relations = self._beside(options.get("relations"), side.relations, present)
-            if "unit_columns" in options and options["transform"] is None:
+            if "unit_columns" in options and options.get("transform") is None:
                 self._unit_columns = self._beside(options["unit_columns"], side.units, present)
         self._domain, self.trained = predictor.known_domain(), 0
         self._several, self._class_names = predictor.classes, predictor.class_names
