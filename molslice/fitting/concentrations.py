@@ -1,51 +1,20 @@
 """Units of the targets of a fit: concentrations in one unit, and their negative logarithms."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from molslice.chem.concentrations import moles_per_liter
 from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.limits import plain_cell
-from molslice.data.molecules.side_columns import SideColumns, listed_cells
+from molslice.data.molecules.side_columns import listed_cells
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
 from molslice.types import MolsliceError
 
 P_UNIT = "-log10 mol/L"
-PREFIXES = {"": 0, "k": 3, "m": -3, "u": -6, "n": -9, "p": -12}
-_LITER = r"(?:\s*/\s*|[.*\s])(m|u|)[lL](?:\^?-1)?"
-_MOLAR = re.compile(rf"([munp]?)(?:M|[mM]olar|mol{_LITER})")
-_MASS = re.compile(rf"([kmunp]?)g{_LITER}")
-
-
-def moles_per_liter(unit: str, weights: np.ndarray) -> np.ndarray | None:
-    """Return how many mol/L one unit is for each molecule.
-
-    Args:
-        unit: A unit such as `nM`, `umol/L`, `ug/mL` or `mg.L-1`.
-        weights: Molecular weights, float64 [n].
-
-    Returns:
-        float64 [n]; None if the unit is no concentration.
-    """
-    text = unit.strip().replace("µ", "u").replace("μ", "u")
-    molar, mass = _MOLAR.fullmatch(text), _MASS.fullmatch(text)
-    match = molar or mass
-    if match is None:
-        return None
-    prefix, liter = match.groups()
-    factor = 10.0 ** (PREFIXES[prefix] - PREFIXES[liter or ""])
-    return np.full(len(weights), factor) if molar else factor / weights
-
-
-def find_units(names: Sequence[str], side: SideColumns, options: FitOptions) -> tuple[str | None, ...]:
-    """Return the column of units of each target, None without one: as given, or the only one."""
-    if options.unit_columns is not None:
-        return options.unit_columns
-    return tuple(side.units) if len(names) == len(side.units) == 1 else (None,) * len(names)
 
 
 def convert_units(

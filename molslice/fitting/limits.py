@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from molslice.data.molecules.limits import ReadValues, read_limits
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, columns_beside
 from molslice.data.target_values import find_kind
 from molslice.files.tables import NumberFormat, labels, numbers
 from molslice.files.urls import File
@@ -41,12 +41,8 @@ class TargetValues(NamedTuple):
 
 def find_relations(names: Sequence[str], side: SideColumns, options: FitOptions) -> tuple[str | None, ...]:
     """Return the column of relations of each target, None without one: as given, or the only one."""
-    if options.relations is not None:
-        return options.relations
     can_have = options.limits != "exact" and options.kind in (None, "regression")
-    return (
-        tuple(side.relations) if can_have and len(names) == len(side.relations) == 1 else (None,) * len(names)
-    )
+    return columns_beside(len(names), options.relations, side.relations if can_have else ())
 
 
 def read_targets(

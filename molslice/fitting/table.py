@@ -9,14 +9,14 @@ from molslice.data.molecules.conditions import conditioned_rows
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.refusals import failure_text
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, columns_beside
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers
 from molslice.files import tables
 from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.columns import Cells, check_roles, checked_targets
-from molslice.fitting.concentrations import convert_units, find_units, to_p_values
+from molslice.fitting.concentrations import convert_units, to_p_values
 from molslice.fitting.conditions import attach_conditions, describe_conditions, read_conditions
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.duplicates import merge_duplicates
@@ -63,7 +63,8 @@ def read_fit_data(
         others = (*options.conditions, partner, *divided.values(), options.weight, *(options.errors or ()))
         used = [name for name in others if name is not None]
         side = SideColumns(table, names, used)
-        relations, unit_columns = find_relations(names, side, options), find_units(names, side, options)
+        relations = find_relations(names, side, options)
+        unit_columns = columns_beside(len(names), options.unit_columns, side.units)
         beside = [name for name in (*relations, *unit_columns) if name is not None]
         cells = Cells.read(table, [column, *names, *used, *beside], side)
     classes = read_classes({name: cells[name] for name in worded}, options, path, cells.where)

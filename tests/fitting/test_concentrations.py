@@ -9,7 +9,7 @@ from rdkit.Chem.Descriptors import MolWt
 
 from molslice.cli import main
 from molslice.fitting.columns import columns_of_targets
-from molslice.fitting.concentrations import P_UNIT, moles_per_liter
+from molslice.fitting.concentrations import P_UNIT
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.table import read_fit_data
@@ -46,28 +46,6 @@ def write(folder, smiles, values, units, **columns):
 def in_order(data, smiles, values):
     places = {text: row for row, text in enumerate(data.smiles)}
     return np.array([values[places[text]] for text in smiles])
-
-
-@pytest.mark.parametrize(
-    ("unit", "factor"),
-    [
-        *[("M", 1.0), ("mM", 1e-3), ("uM", 1e-6), ("µM", 1e-6), ("μM", 1e-6), ("nM", 1e-9), ("pM", 1e-12)],
-        *[("mol/L", 1.0), ("mmol/l", 1e-3), ("nmol.L-1", 1e-9), ("nmol/mL", 1e-6)],
-        *[
-            ("g/L", 0.01),
-            ("mg/mL", 0.01),
-            ("mg/L", 1e-5),
-            ("ug/mL", 1e-5),
-            ("ug.mL-1", 1e-5),
-            ("ng/mL", 1e-8),
-        ],
-        *[(text, None) for text in ("nm", "m", "g", "%", "mg/kg", "uL", "", "mol", "M/s", "mg/mL/h")],
-    ],
-)
-def test_units_in_moles_per_liter(unit, factor):
-    """Of a molecule of 100 g/mol."""
-    moles = moles_per_liter(unit, np.array([100.0]))
-    assert moles is None if factor is None else moles == pytest.approx([factor], rel=1e-12)
 
 
 def test_several_concentrations_are_converted_to_the_most_frequent_one(smiles, molar, tmp_path):
@@ -209,6 +187,9 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
     ):
         metrics(tmp_path / "model", file)
     metrics(tmp_path / "detected", file)  # no unit is known
+    file = write(tmp_path, smiles, values, ["nmol/L", "nM"] * (ROWS // 2))
+    for name in ("model", "detected"):
+        assert metrics(tmp_path / name, file)[0]["value"] == expected["value"]
     file = write(tmp_path, smiles, values, ["µM", *["nM"] * (ROWS - 1)])
     with pytest.raises(MolsliceError, match=r"row 2 .* is in nM, but others are in uM; convert it"):
         metrics(tmp_path / "detected", file)

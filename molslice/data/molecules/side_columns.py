@@ -90,6 +90,21 @@ class SideColumns:
         return sentences
 
 
+def columns_beside(
+    targets: int, named: Sequence[str | None] | None, detected: Sequence[str]
+) -> tuple[str | None, ...]:
+    """Return the column beside each target, None without one.
+
+    Args:
+        targets: Number of targets.
+        named: The named columns; None if nobody named any.
+        detected: The detected columns: the only one counts, beside the only target.
+    """
+    if named is not None:
+        return tuple(named)
+    return tuple(detected) if targets == len(detected) == 1 else (None,) * targets
+
+
 def listed_cells(counts: Counter[str]) -> str:
     """List the most frequent cells of a column with their numbers of rows."""
     cells = [f"{cell or 'empty'} in {rows:,} rows" for cell, rows in counts.most_common(SHOWN)]

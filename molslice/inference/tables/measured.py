@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from molslice.chem.concentrations import is_same_unit, plain_unit
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import ReadValues, plain_cell, read_limits
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, columns_beside
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
@@ -71,11 +72,10 @@ class MeasuredValues:
     def _beside(
         self, named: Sequence[str | None] | None, detected: Sequence[str], present: Container[str | None]
     ) -> dict[str, str]:
-        """Return the named column beside each measured target, or the only detected one, by the target."""
-        if named is None:
-            return {name: detected[0] for name in self.columns if len(self.columns) == len(detected) == 1}
-        columns = {name: named[index] for name, index in self.columns.items()}
-        return {name: column for name, column in columns.items() if column and column.strip() in present}
+        """Return the column beside each measured target, by the target; `named` are beside all targets."""
+        of_measured = None if named is None else [named[index] for index in self.columns.values()]
+        columns = zip(self.columns, columns_beside(len(self.columns), of_measured, detected), strict=True)
+        return {name: column for name, column in columns if column and column.strip() in present}
 
     def _check_units(self, chunk: Chunk, name: str, values: np.ndarray) -> None:
         """Check that values are in the unit of the model, or in one unit if the model has none.
@@ -88,7 +88,7 @@ class MeasuredValues:
             if not (unit := _plain_unit(cells[row])):
                 continue
             self._units[name] = self._units[name] or unit
-            if unit != self._units[name]:
+            if not is_same_unit(unit, self._units[name]):
                 raise MolsliceError(
                     f"{chunk.where(row)}: the value of {name!r} is in {unit}, but "
                     f"{'the model predicts' if self._targets.units[self.columns[name]] else 'others are in'} "
@@ -160,7 +160,7 @@ class MeasuredValues:
 
 def _plain_unit(cell: str) -> str:
     """Return a unit with one spelling of micro; empty for a missing unit."""
-    return plain_cell(cell).replace("µ", "u").replace("μ", "u")
+    return plain_unit(plain_cell(cell))
 
 
 def _nearest(read: ReadValues, predicted: np.ndarray) -> np.ndarray:

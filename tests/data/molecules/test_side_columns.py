@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from molslice.data.molecules.csv import Csv
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, columns_beside
 from molslice.data.molecules.tables import check_decimal_mark, open_molecules
 from molslice.types import MolsliceError
 
@@ -219,3 +219,14 @@ def test_a_column_of_inchi_is_found_unless_there_are_smiles(tmp_path):
     assert not list(table.errors)
     path = write(tmp_path / "b.csv", {"inchi": cells, "drug": ["CCO", "CO"], "y": ["1", "2"]})
     assert read(path).smiles_column == "drug"
+
+
+@pytest.mark.parametrize(
+    ("targets", "named", "detected", "columns"),
+    [
+        *[(1, None, ["unit"], ("unit",)), (1, None, ["unit", "other"], (None,)), (1, None, [], (None,))],
+        *[(2, None, ["unit"], (None, None)), (2, (None, "u"), ["unit"], (None, "u"))],
+    ],
+)
+def test_a_column_is_named_or_the_only_one_beside_the_only_target(targets, named, detected, columns):
+    assert columns_beside(targets, named, detected) == columns
