@@ -34,13 +34,13 @@ class Group:
     spread: float
 
 
-def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, *, classes: bool) -> Group:
-    """Compute the error of a group of one or more molecules."""
-    if classes:
+def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, metric: str) -> Group:
+    """Compute the metric of a group of one or more molecules; see `group_metric`."""
+    if metric == "roc_auc":
         return Group(name, len(truth), roc_auc(predicted, truth), np.nan)
-    errors = np.abs(predicted - truth)
-    spread = errors.std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.nan
-    return Group(name, len(errors), float(errors.mean()), float(spread))
+    values = (predicted == truth).astype(np.float64) if metric == "accuracy" else np.abs(predicted - truth)
+    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return Group(name, len(values), float(values.mean()), float(spread))
 
 
 def by_size(measured: Measured) -> Groups:
@@ -73,7 +73,7 @@ def by_scaffold(measured: Measured) -> Groups | None:
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
 
 
-def group_metric(measured: Measured, target: int) -> str:
+def group_metric(measured: Measured) -> str:
     """Return the name of the metric of groups: also small ones, which lack some of several classes."""
     if (several := measured.predictor.classes) is not None:
         return "class_error" if several.ordered else "accuracy"
@@ -81,17 +81,15 @@ def group_metric(measured: Measured, target: int) -> str:
 
 
 def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
-    """Compute the error of a target for each group with known values; see `group_metric`."""
-    split, several, metric = measured.judged, measured.predictor.classes, group_metric(measured, target)
-    known, truths = split.known(target), split.truth[:, target]
-    guesses = split.predicted[:, target] if several is None else several.choose(split.predicted)
-    if metric == "accuracy":  # the mean distance of right and wrong, 1 and 0, from 0
-        truths, guesses = np.zeros_like(truths), (guesses == truths).astype(np.float64)
+    """Compute the metric of a target for each group with known values; see `group_metric`."""
+    split, several, metric = measured.judged, measured.predictor.classes, group_metric(measured)
+    known, truth = split.known(target), split.truth[:, target]
+    predicted = split.predicted[:, target] if several is None else several.choose(split.predicted)
     scored = []
     for name, members in groups.items():
         rows = known[members[known]]
         if len(rows):
-            scored.append(summarize(name, truths[rows], guesses[rows], classes=metric == "roc_auc"))
+            scored.append(summarize(name, truth[rows], predicted[rows], metric))
     return scored
 
 

@@ -397,7 +397,7 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     scored = score_groups(measured, target, groups)
     if kind == "element":
         scored = [group for group in scored if group.count >= FEWEST]
-    label = METRIC_LABELS[group_metric(measured, target)]
+    label = METRIC_LABELS[group_metric(measured)]
     most = max((group.error for group in scored if math.isfinite(group.error)), default=1.0) or 1.0
     lines = []
     for group in scored:

@@ -56,20 +56,27 @@ def scores(measured, groups):
 def test_the_spread_is_the_standard_error_of_the_mean():
     random = np.random.default_rng(0)
     truth, predicted = random.normal(size=20), random.normal(size=20)
-    group = summarize("all", truth, predicted, classes=False)
+    group = summarize("all", truth, predicted, "mae")
     errors = [abs(a - b) for a, b in zip(truth, predicted, strict=True)]
     mean = sum(errors) / 20
     assert group.error == pytest.approx(mean)
     assert group.spread == pytest.approx((sum((e - mean) ** 2 for e in errors) / 19 / 20) ** 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.isnan(summarize("one", truth[:1], predicted[:1], classes=False).spread)
+        assert np.isnan(summarize("one", truth[:1], predicted[:1], "mae").spread)
 
 
 def test_classes_have_the_area_under_the_curve():
     truth, predicted = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.6, 0.5, 0.9])
-    assert summarize("", truth, predicted, classes=True).error == pytest.approx(0.75)
-    assert np.isnan(summarize("", truth[:2], predicted[:2], classes=True).error)
+    assert summarize("", truth, predicted, "roc_auc").error == pytest.approx(0.75)
+    assert np.isnan(summarize("", truth[:2], predicted[:2], "roc_auc").error)
+
+
+def test_several_classes_have_the_share_of_right_ones_or_the_mean_distance():
+    truth, predicted = np.array([0.0, 1, 2, 2]), np.array([0, 2, 2, 0])
+    group = summarize("", truth, predicted, "accuracy")
+    assert (group.error, group.spread) == pytest.approx((0.5, (1 / 3) ** 0.5 / 2))
+    assert summarize("", truth, predicted, "class_error").error == pytest.approx(0.75)
 
 
 def test_a_molecule_counts_for_each_of_its_elements(measured):
