@@ -120,21 +120,21 @@ def push_to_hub(
     folder = find_model(name_or_path)
     folder = folder.parent if folder.is_file() else folder
     load_model(folder)
-    if is_fitted_folder(folder):
-        logger.warning(
-            "%s is a model of molslice fit: its learners contain the descriptors and the measured values of "
-            "its training rows, and they are published",
-            folder,
-        )
     needed = NEEDED.format(f"publishing {repo}")
-    with tempfile.TemporaryDirectory() as name:
-        staged = Path(name)
-        for file in _published(folder, training_data):
-            target = staged / file.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
-        (staged / CARD).write_text(hub_card(folder, repo, license), encoding="utf-8")
-        with hub_library("huggingface_hub", needed, f"upload {repo} to") as hub:
+    with hub_library("huggingface_hub", needed, f"upload {repo} to") as hub:
+        if is_fitted_folder(folder):
+            logger.warning(
+                "%s is a model of molslice fit: its learners contain the descriptors and the measured values "
+                "of its training rows, and they are published",
+                folder,
+            )
+        with tempfile.TemporaryDirectory() as name:
+            staged = Path(name)
+            for file in _published(folder, training_data):
+                target = staged / file.relative_to(folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+            (staged / CARD).write_text(hub_card(folder, repo, license), encoding="utf-8")
             api = hub.HfApi(token=token)
             api.create_repo(repo, private=private, exist_ok=True)
             return str(api.upload_folder(repo_id=repo, folder_path=staged, commit_message=f"Upload {repo}"))

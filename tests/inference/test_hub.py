@@ -209,3 +209,14 @@ def test_an_invalid_repository_is_refused():
     for repo in ("model", "a/b/c", "../x", "a/ b"):
         with pytest.raises(MolsliceError, match="invalid repository"):
             push_to_hub("gap-xtb", repo, license="mit")
+
+
+def test_a_missing_library_is_found_before_the_model_is_copied(monkeypatch, caplog):
+    from molslice import push_to_hub
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delattr("molslice.inference.hub.shutil.copyfile")
+    needed = r"publishing me/model needs huggingface_hub: pip install 'molslice\[hub\]'"
+    with pytest.raises(MolsliceError, match=needed):
+        push_to_hub(SAVED / "fit", "me/model", license="mit")
+    assert not caplog.messages
