@@ -19,7 +19,12 @@ from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.conformal import class_sets
-from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
+from molslice.uncertainty.scores import (
+    brier_score,
+    class_calibration_errors,
+    miscalibration_area,
+    rank_correlation,
+)
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 GROUP_LEVEL = 0.9
@@ -57,7 +62,8 @@ def evaluate_uncertainty(
         and `double_sets`, with `coverage_class_0` and `coverage_class_1`), `classes` (coverage and `set_size`
         of the rows of each class, at each level), `class_counts`, and `calibration_error` and `brier_score`
         of the prediction and of the calibrated probability: of class 1 of two classes, and of more than two
-        the mean of `class_calibration_errors` and the sum of the squared errors of all classes.
+        the mean of `class_calibration_errors` and the sum of the squared errors of all classes. Both
+        `class_calibration_errors` of two classes are the one of class 1.
 
     Raises:
         MolsliceError: The split has calibrated the model, has no labels, or the model has no intervals.
@@ -214,9 +220,6 @@ def score_sets(
     Returns:
         The numbers of a target; see `evaluate_uncertainty`. The error of a row is 1 - probability of its
         class.
-
-    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability"; Kull et al. 2019,
-    "Beyond Temperature Scaling" (the calibration error of each class).
     """
     known, count = np.isfinite(truth), len(names)
     labels = np.where(known, truth, 0.0).astype(np.int64)
@@ -238,25 +241,20 @@ def score_sets(
                 entry[f"coverage_class_{label}"] = scores["coverage"]
         if count == 2:
             entry["empty_sets"], _, entry["double_sets"] = entry["set_sizes"]
+    of_known = {guess: values[known] for guess, values in guesses.items()}
     calibration_errors = {
-        guess: [calibration_error(values[known, label], right[known, label]) for label in range(count)]
-        for guess, values in guesses.items()
+        guess: class_calibration_errors(values, labels[known]) for guess, values in of_known.items()
     }
-    share = 1.0 if count > 2 else 0.5  # both of two classes have the same squared error
     return {
         **summary,
         "classes": classes,
         "rank_correlation": _rankings(errors, spread, unsure),
-        # of two classes, class 1 stands for both
         "calibration_error": {
-            guess: float(np.mean(of_class if count > 2 else of_class[1:]))
-            for guess, of_class in calibration_errors.items()
+            guess: float(np.mean(of_class)) for guess, of_class in calibration_errors.items()
         },
         "class_calibration_errors": calibration_errors,
         "class_counts": right[known].sum(0).tolist(),
-        "brier_score": {
-            guess: _mean(share * ((values - right) ** 2).sum(1), known) for guess, values in guesses.items()
-        },
+        "brier_score": {guess: brier_score(values, labels[known]) for guess, values in of_known.items()},
         "bins": _bins(unsure[known], errors[known]),
     }
 

@@ -37,7 +37,7 @@ from molslice.report.page import (
 from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
-from molslice.uncertainty.scores import calibration_error, rank_correlation
+from molslice.uncertainty.scores import brier_score, class_calibration_errors, rank_correlation
 
 MOST_TARGETS = 6  # with charts and molecules
 MOST_CLASSES = 6  # with charts
@@ -350,14 +350,13 @@ def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> dict[str, float]:
     labels, probabilities = measured.probabilities(split, target)
+    truth = labels.astype(np.float64)
     if (classes := measured.predictor.classes) is None:
-        chances = probabilities[:, 1]
-        brier = float(((chances - labels) ** 2).mean()) if len(labels) else math.nan
-        return {"ROC-AUC": roc_auc(chances, labels.astype(np.float64)), "Brier score": brier}
-    errors = classes.measure_all(probabilities, labels.astype(np.float64))
-    wanted = labels[:, None] == np.arange(probabilities.shape[1])
-    brier = float(((probabilities - wanted) ** 2).sum(1).mean()) if len(labels) else math.nan
-    return {**{METRIC_LABELS[name]: value for name, value in errors.items()}, "Brier score": brier}
+        scores = {"roc_auc": roc_auc(probabilities[:, 1], truth)}
+    else:
+        scores = classes.measure_all(probabilities, truth)
+    by_label = {METRIC_LABELS[metric]: value for metric, value in scores.items()}
+    return {**by_label, "Brier score": brier_score(probabilities, labels)}
 
 
 def _confusion(measured: Measured, target: int) -> list[Html]:
@@ -374,7 +373,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
     ]
     header = ["measured", *(f"predicted {name}" for name in names), "molecules"]
     title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.name}"
-    rows = []
+    rows, calibration_errors = [], class_calibration_errors(probabilities, labels)
     for label, name in enumerate(names):
         of_class, guessed, chances = labels == label, chosen == label, probabilities[:, label]
         right = int(counts[label, label])
@@ -382,7 +381,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
             right / max(int(of_class.sum()), 1) if of_class.any() else math.nan,
             right / max(int(guessed.sum()), 1) if guessed.any() else math.nan,
             roc_auc(chances, of_class.astype(np.float64)),
-            calibration_error(chances, of_class.astype(np.float64)),
+            calibration_errors[label],
         ]
         if several is not None and several.ordered:
             scores.append(float(np.abs(chosen - labels)[of_class].mean()) if of_class.any() else math.nan)

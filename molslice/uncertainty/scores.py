@@ -1,4 +1,4 @@
-"""How good stated uncertainties are: rank correlation, miscalibration area and calibration error."""
+"""How good stated uncertainties are: rank correlation, miscalibration area, errors of probabilities."""
 
 from collections.abc import Sequence
 
@@ -70,3 +70,41 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
     bins_of_rows = [rows for rows in np.array_split(order, bins) if len(rows)]
     gaps = [len(rows) * abs(float(chances[rows].mean() - truth[rows].mean())) for rows in bins_of_rows]
     return float(sum(gaps) / len(order))
+
+
+def class_calibration_errors(probabilities: np.ndarray, labels: np.ndarray) -> list[float]:
+    """Compute the calibration error of each class.
+
+    Of two classes, which have the same gaps, class 1 stands for both: the bins of class 0 may be others.
+
+    Args:
+        probabilities: Probability of each class, float [n, K].
+        labels: Index of the class, int [n].
+
+    Source: Kull et al. 2019, "Beyond Temperature Scaling".
+    """
+    count = probabilities.shape[1]
+    errors = [
+        calibration_error(probabilities[:, label], (labels == label).astype(np.float64))
+        for label in ([1] if count == 2 else range(count))
+    ]
+    return errors * 2 if count == 2 else errors
+
+
+def brier_score(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Compute the mean squared error of probabilities: the sum over the classes, or one of two classes.
+
+    Args:
+        probabilities: Probability of each class, float64 [n, K].
+        labels: Index of the class, int [n].
+
+    Returns:
+        The score; NaN without a row.
+
+    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability".
+    """
+    if not len(labels):
+        return float("nan")
+    count = probabilities.shape[1]
+    squared = ((probabilities - (labels[:, None] == np.arange(count))) ** 2).sum(1)
+    return float(squared.mean()) / (2 if count == 2 else 1)  # both of two classes have the same squared error

@@ -19,9 +19,10 @@ from molslice.folders.fitted import ROWS
 from molslice.inference.load import load_model
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training
-from molslice.report.measure import SplitPredictions, measure
+from molslice.report.measure import Measured, SplitPredictions, measure
 from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
+from molslice.uncertainty.scores import calibration_error
 from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles
 
 VOID = {
@@ -366,6 +367,22 @@ def test_classes_have_a_calibration(tmp_path):
     words = " ".join(listed)
     assert "share of class 1" in words
     assert re.search(r"Not measured: .* has no calibration.json", words)
+
+
+def test_both_of_two_classes_have_the_same_calibration_error():
+    class Model:
+        class targets:  # noqa: N801
+            kind = "classification"
+
+        classes, class_names, target_names, target_units = None, (), ("toxic",), ("",)
+
+    generator = np.random.default_rng(0)
+    chances, truth = generator.random((97, 1)), generator.integers(0, 2, (97, 1)).astype(float)
+    split = SplitPredictions("test", True, 97, np.arange(97), truth, chances)
+    words = words_of(sections.predictions(Measured(Model(), None, (split,))))
+    words = words[words.index("calibration error") + 1 :]
+    expected = format_metric(calibration_error(chances[:, 0], truth[:, 0]))
+    assert [word for word in words if word][:12][5::6] == [expected] * 2
 
 
 def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(tmp_path):

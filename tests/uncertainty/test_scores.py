@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from sklearn.metrics import brier_score_loss
 
-from molslice.uncertainty.scores import calibration_error, miscalibration_area, rank_correlation
+from molslice.uncertainty.scores import (
+    brier_score,
+    calibration_error,
+    class_calibration_errors,
+    miscalibration_area,
+    rank_correlation,
+)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -65,3 +72,20 @@ def test_calibration_error_does_not_depend_on_the_order_of_rows():
     assert calibration_error(np.array([0.2, 0.4, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2) == pytest.approx(
         (2 * 0.2 + 0.1) / 3  # bins of two rows and of one
     )
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_errors_of_the_probabilities_of_classes(count):
+    generator = np.random.default_rng(0)
+    probabilities, labels = generator.dirichlet(np.ones(count), 97), generator.integers(0, count, 97)
+    errors = [calibration_error(probabilities[:, label], labels == label) for label in range(count)]
+    assert errors[0] != errors[1]  # 97 rows have larger bins at one end
+    assert class_calibration_errors(probabilities, labels) == ([errors[1]] * 2 if count == 2 else errors)
+    scores = [brier_score_loss(labels == label, probabilities[:, label]) for label in range(count)]
+    expected = scores[1] if count == 2 else sum(scores)
+    assert brier_score(probabilities, labels) == pytest.approx(expected, rel=1e-12)
+    nothing = (
+        brier_score(probabilities[:0], labels[:0]),
+        *class_calibration_errors(probabilities[:0], labels[:0]),
+    )
+    assert np.isnan(nothing).all()
