@@ -194,7 +194,7 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
 
 def uncertainty_text(result: dict[str, Any]) -> str:
     """Format the coverage of each target at each level and of each group, then the ranking."""
-    from molslice.inference.uncertainty import rank_texts
+    from molslice.inference.uncertainty import rank_texts, size_label
     from molslice.tasks.metrics import format_metric
 
     levels, classes, groups, lines = [], [], [], []
@@ -218,8 +218,7 @@ def uncertainty_text(result: dict[str, Any]) -> str:
         if "brier_score" in target:
             error, brier = (target[name]["predicted"] for name in ("calibration_error", "brier_score"))
             lines.append(f"{target['name']}: calibration error {error:.3f}; Brier score {brier:.3f}")
-    numbers = any("width" in entry for target in result["targets"] for entry in target["levels"])
-    size = "width" if numbers else "classes in a set"
+    size = size_label(result["targets"][0])
     return "\n".join(
         [
             text_table(("target", "interval", "coverage", size), levels),
@@ -237,10 +236,11 @@ def uncertainty_text(result: dict[str, Any]) -> str:
 
 
 def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str, str]:
+    from molslice.inference.uncertainty import size_of
     from molslice.tasks.metrics import format_metric
 
-    size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
-    return f"{entry['level']:g}", f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}", size
+    share = f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}"
+    return f"{entry['level']:g}", share, format_metric(size_of(entry))
 
 
 def result_text(result: dict[str, Any]) -> str:

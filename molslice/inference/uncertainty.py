@@ -55,7 +55,8 @@ def evaluate_uncertainty(
         `targets`. For each target: `name`, `unit`, `count`, `levels` (for each stated level: `coverage`, its
         `standard_error`, and `width` in the unit of the target, or `set_size`), `by_level` (`level` and
         `coverage` of a fine grid), `miscalibration_area`,
-        `rank_correlation` of the error with the `spread` and with the `width` (None if undefined),
+        `rank_correlation` of the error with the `spread` and with the `width`, for sets with 1 - the largest
+        probability (None if undefined),
         `groups` (for each group by size and by scaffold: `count`, `error`, `coverage`, `width`), and `bins`
         (mean uncertainty and mean error of fifths of the rows by uncertainty). For K classes also
         `set_sizes` of each level (the share of sets of 0 to K classes; for two classes also as `empty_sets`
@@ -334,4 +335,16 @@ def _bins(uncertainty: np.ndarray, errors: np.ndarray, count: int = 5) -> list[d
 
 def rank_texts(target: Mapping[str, Any]) -> list[str]:
     """Return the defined rank correlations of a target, such as `width 0.42`."""
-    return [f"{name} {rank:.2f}" for name, rank in target["rank_correlation"].items() if rank is not None]
+    labels = {"spread": "spread", "width": "1 - largest probability" if "classes" in target else "width"}
+    ranks = target["rank_correlation"]
+    return [f"{label} {ranks[name]:.2f}" for name, label in labels.items() if ranks[name] is not None]
+
+
+def size_label(target: Mapping[str, Any]) -> str:
+    """Return what `size_of` is for a target, for the head of a table."""
+    return "classes in a set" if "classes" in target else "width"
+
+
+def size_of(entry: Mapping[str, Any]) -> float:
+    """Return the mean width of the intervals, or the mean size of the sets, of an entry of `levels`."""
+    return entry["width"] if "width" in entry else entry["set_size"]

@@ -47,7 +47,7 @@ def draw_uncertainty(target: Mapping[str, Any]) -> Figure:
     plot_coverage(left, target["by_level"], BLUE, GRAY)
     left.set(xlim=(0, 1), ylim=(0, 1))
     left.set_title(f"miscalibration area {target['miscalibration_area']:.3f}", fontsize=10)
-    plot_ranking(middle, target["bins"], target["unit"], BLUE)
+    plot_ranking(middle, target, BLUE)
     middle.set_title(f"rank correlation: {', '.join(rank_texts(target)) or 'undefined'}", fontsize=10)
     groups = target["groups"]
     labels = [literal(f"{entry['group']} ({entry['count']:,})") for entry in groups]
@@ -72,10 +72,13 @@ def plot_coverage(
     axes.set(xlabel="stated probability", ylabel="share of covered molecules")
 
 
-def plot_ranking(axes: Axes, bins: Sequence[Mapping[str, float]], unit: str, color: str) -> None:
-    """Plot mean error against uncertainty of the `bins` of `evaluate_uncertainty`."""
-    uncertainties, errors = ([entry[name] for entry in bins] for name in ("uncertainty", "error"))
+def plot_ranking(axes: Axes, target: Mapping[str, Any], color: str) -> None:
+    """Plot mean error against uncertainty of an entry of `targets`; see `evaluate_uncertainty`."""
+    uncertainties, errors = ([entry[name] for entry in target["bins"]] for name in ("uncertainty", "error"))
     axes.plot(uncertainties, errors, marker="o", color=color)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("mean uncertainty of a fifth of the molecules")
-    axes.set_ylabel(literal(with_unit("mean absolute error", unit)))
+    if "classes" in target:
+        axes.set_ylabel("mean of 1 - probability of the class")
+    else:
+        axes.set_ylabel(literal(with_unit("mean absolute error", target["unit"])))

@@ -159,6 +159,6 @@ def draw_coverage(axes: Axes, by_level: Sequence[Mapping[str, float]]) -> None:
 
 
 @_as_svg
-def draw_ranking(axes: Axes, bins: Sequence[Mapping[str, float]], unit: str) -> None:
-    """Draw mean error against uncertainty of the `bins` of `evaluate_uncertainty`."""
-    plot_ranking(axes, bins, unit, LINE)
+def draw_ranking(axes: Axes, target: Mapping[str, Any]) -> None:
+    """Draw mean error against uncertainty of an entry of `targets` of `evaluate_uncertainty`."""
+    plot_ranking(axes, target, LINE)

@@ -11,7 +11,14 @@ from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.uncertainty import class_names, evaluate_uncertainty, rank_texts, score_learned_sets
+from molslice.inference.uncertainty import (
+    class_names,
+    evaluate_uncertainty,
+    rank_texts,
+    score_learned_sets,
+    size_label,
+    size_of,
+)
 from molslice.report.charts import (
     MOST_POINTS,
     draw_calibration,
@@ -166,7 +173,7 @@ def uncertainty(measured: Measured) -> Html:
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
         notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
     for target in result["targets"][:MOST_TARGETS]:
-        name, unit = target["name"], target["unit"]
+        name = target["name"]
         if not target["count"]:
             notes.append(f"{name}: no molecule of {split.name} has a measured value.")
             continue
@@ -176,21 +183,20 @@ def uncertainty(measured: Measured) -> Html:
             charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
         if ranks := rank_texts(target):
             caption = f"{name}: error against uncertainty; rank correlation of the error with"
-            charts.append((draw_ranking(target["bins"], unit), f"{caption} {', '.join(ranks)}."))
+            charts.append((draw_ranking(target), f"{caption} {', '.join(ranks)}."))
         else:
-            notes.append(
-                f"{name}: all intervals have the same width, so they do not tell which errors are large."
-            )
+            same = "predictions have the same largest probability"
+            same = same if "classes" in target else "intervals have the same width"
+            notes.append(f"{name}: all {same}, so they do not tell which errors are large.")
         groups = [{"group": "all molecules", **entry} for entry in target["levels"]] + target["groups"]
         rows += [[name, entry["group"], *_coverage_cells(entry)] for entry in groups]
         if "classes" in target:
             tables += _set_tables(target)
-    size = "width" if "width" in result["targets"][0]["levels"][0] else "classes in a set"
     return section(
         paragraph(lead),
         figures(charts),
         *(paragraph(note, soft=True) for note in notes),
-        table(["target", "molecules", *COVERAGE, size], rows),
+        table(["target", "molecules", *COVERAGE, size_label(result["targets"][0])], rows),
         *tables,
         *_left_out(measured),
     )
@@ -198,8 +204,7 @@ def uncertainty(measured: Measured) -> Html:
 
 def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
     share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
-    size = format_metric(entry["width"] if "width" in entry else entry["set_size"])
-    return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, size]
+    return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, format_metric(size_of(entry))]
 
 
 def _set_tables(target: Mapping[str, Any]) -> list[Html]:
@@ -217,7 +222,7 @@ def _set_tables(target: Mapping[str, Any]) -> list[Html]:
     ]
     error, brier = (target[measure]["predicted"] for measure in ("calibration_error", "brier_score"))
     return [
-        table(["class", *COVERAGE, "classes in a set"], by_class, f"Sets of {target['name']} by class"),
+        table(["class", *COVERAGE, size_label(target)], by_class, f"Sets of {target['name']} by class"),
         table(
             ["interval", *(str(size) for size in range(len(names) + 1))],
             sizes,

@@ -16,8 +16,14 @@ from molslice.fitting.fit import fit
 from molslice.inference import groups
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
-from molslice.inference.uncertainty import evaluate_uncertainty, score_intervals, score_sets
-from molslice.inference.uncertainty_figure import write_uncertainty
+from molslice.inference.uncertainty import (
+    evaluate_uncertainty,
+    rank_texts,
+    score_intervals,
+    score_sets,
+    size_label,
+)
+from molslice.inference.uncertainty_figure import draw_uncertainty, write_uncertainty
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 
@@ -274,6 +280,21 @@ def test_plots_of_an_earlier_result_are_removed(numbers, tmp_path):
         path.touch()
     files = write_uncertainty({**result, "targets": result["targets"] * 2}, tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([*files, *kept])
+
+
+def test_results_of_classes_are_named_as_such(numbers, folders):
+    (target,) = evaluate_uncertainty(*load(folders / "classes"))["targets"]
+    _, middle, _ = draw_uncertainty(target).axes
+    assert middle.get_ylabel() == "mean of 1 - probability of the class"
+    assert size_label(target) == "classes in a set"
+    ranks = {"spread": 0.5, "width": 0.25}
+    target["rank_correlation"] = ranks
+    assert rank_texts(target) == ["spread 0.50", "1 - largest probability 0.25"]
+    target = {**numbers[2]["targets"][0], "unit": "eV"}
+    _, middle, _ = draw_uncertainty(target).axes
+    assert middle.get_ylabel() == "mean absolute error (eV)"
+    assert size_label(target) == "width"
+    assert rank_texts({**target, "rank_correlation": ranks}) == ["spread 0.50", "width 0.25"]
 
 
 def test_names_with_dollar_signs_are_drawn(numbers, tmp_path):
