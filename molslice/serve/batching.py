@@ -5,6 +5,7 @@ same task with the same options, up to `BATCH_MOLECULES`. While the worker compu
 So a batch grows with the load, and a single request never waits for others.
 """
 
+import logging
 import math
 import threading
 import time
@@ -18,6 +19,8 @@ from typing import Any
 from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.types import MolsliceError
+
+logger = logging.getLogger(__name__)
 
 BATCH_MOLECULES = 64
 BATCH_SHARE = 1 / 3  # of the time for a request; then each request is computed alone
@@ -174,6 +177,10 @@ class Batcher:
             return
         except MolsliceError as error:
             _fail(batch, error)
+            return
+        except Exception:  # it would end the thread of this worker
+            logger.exception("cannot compute %s", batch[0].task)
+            _fail(batch, WorkerLostError("unexpected error of the service"))
             return
         self._rate = 0.8 * self._rate + 0.2 * len(smiles) / max(time.monotonic() - started, 1e-3)
         start = 0

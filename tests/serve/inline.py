@@ -49,6 +49,8 @@ class HeldWorker:
             raise WorkerLostError("the worker process has ended")
         if "refused" in options["smiles"]:
             raise MolsliceError("refused")
+        if "unexpected" in options["smiles"]:
+            raise OSError("a secret of the service")
         return [f"{task} {text}" for text in options["smiles"]]
 
     def kill(self):

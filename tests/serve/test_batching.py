@@ -87,6 +87,14 @@ def test_a_refusal_is_the_error_of_the_request(batcher, worker):
     assert batcher.submit("predict", {}, ["C"]).result(10) == ["predict C"]
 
 
+def test_an_unexpected_error_is_logged_and_the_next_request_computed(batcher, worker, caplog):
+    worker.go.set()
+    with pytest.raises(WorkerLostError, match=r"^unexpected error of the service$"):
+        batcher.submit("predict", {}, ["unexpected"]).result(10)
+    assert "a secret of the service" in caplog.text
+    assert batcher.submit("predict", {}, ["C"]).result(10) == ["predict C"]
+
+
 def test_a_canceled_request_is_not_computed(batcher, worker):
     hold(batcher, worker)
     canceled, other = (batcher.submit("predict", {}, [text]) for text in ("x", "y"))
