@@ -2,21 +2,26 @@ import csv
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from molslice import load_model
+from molslice import fit, load_model
+from molslice.cli import main
 from molslice.config import load_config
 from molslice.data import build_dataset
 from molslice.folders.run import read_run
 from molslice.inference.evaluate import evaluate
-from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.pretrained import find_pretrained, pretrained_names, shipped_models
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.types import MolsliceError
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
-MOST_BYTES = 12_000_000
+MOST_BYTES = 15_000_000
+FITS = [name for name in pretrained_names() if (find_pretrained(name) / "fit.json").is_file()]
 
 
 def test_the_model_of_the_embedded_data_ships():
@@ -26,18 +31,73 @@ def test_the_model_of_the_embedded_data_ships():
 @pytest.mark.parametrize("name", pretrained_names())
 def test_a_shipped_model_is_small_complete_and_described(name):
     folder = find_pretrained(name)
-    files = {"model.safetensors", "config.yaml", "README.md"}
-    if folder.name == "gap-xtb":  # what intervals and the domain are computed from
+    about = next(model for model in shipped_models() if model.name == name)
+    is_fit = (folder / "fit.json").is_file()
+    files = {"README.md", "about.json"}
+    files |= {"fit.json", "learners.safetensors"} if is_fit else {"model.safetensors", "config.yaml"}
+    if about.targets:  # what intervals and the domain are computed from
         files |= {"calibration.json", "calibration.safetensors", "domain.json", "domain.safetensors"}
     assert {path.name for path in folder.iterdir()} == files
     assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST_BYTES
-    card = (folder / "README.md").read_text().lower()
-    for word in ("data", "mae", "baseline", "do not use"):
-        assert word in card
+    card = (folder / "README.md").read_text()
+    for word in ("data", "baseline", "do not use"):
+        assert word in card.lower()
     model = load_model(name)
+    for target in about.targets:
+        assert METRIC_LABELS[target.metric] in card
+        assert 0.8 < target.coverage <= 1.0
+        assert target.standard_error > 0.0
+    if is_fit:
+        return
     assert load_config(folder / "config.yaml") == model.config
     for option in ("root", "path"):
         assert not Path(str(model.config.data.options.get(option, ""))).is_absolute()
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_shipped_fit_states_its_errors_and_predicts_with_the_shipped_encoder(name):
+    model, (about,) = load_model(name), [model for model in shipped_models() if model.name == name]
+    card = (find_pretrained(name) / "README.md").read_text()
+    assert about.licence in card
+    assert about.source in card
+    assert [target.name for target in about.targets] == list(model.target_names)
+    for target in about.targets:
+        error = format_metric(target.error, target.standard_error)
+        assert f"| {target.name} | {target.train_rows:,} | {target.test_rows:,} | {error} |" in card
+        assert f"{target.coverage:.0%} |" in card
+    predicted = model.predict_with_errors(["CCO", "c1ccccc1O"], interval=0.9, domain=True)
+    assert predicted.errors == [None, None]
+    weights = load_model("encoder-small").model.state_dict()
+    for key, tensor in model.encoder.model.state_dict().items():
+        torch.testing.assert_close(tensor, weights[key].half().float(), rtol=0, atol=0)
+
+
+def test_a_fit_has_the_predictions_of_its_copy_of_the_shipped_encoder(tmp_path):
+    file = tmp_path / "table.csv"
+    smiles = ["C" * length + end for length in range(1, 13) for end in ("", "O", "N")]
+    file.write_text("smiles,y\n" + "".join(f"{one},{len(one)}\n" for one in smiles))
+    fit(file, "y", tmp_path / "model", quality="fast", members=2, split="all", quiet=True)
+    expected = load_model(tmp_path / "model").predict(smiles)
+    shutil.rmtree(tmp_path / "model" / "encoder")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(smiles), expected)
+    record = json.loads((tmp_path / "model" / "fit.json").read_text())
+    record["encoder_sha256"] = "0" * 64
+    (tmp_path / "model" / "fit.json").write_text(json.dumps(record))
+    with pytest.raises(MolsliceError, match="has no encoder/"):
+        load_model(tmp_path / "model")
+
+
+def test_the_verb_lists_the_models(capsys):
+    assert main(["models", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in listed] == pretrained_names()
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for model in listed:
+        (line, *_) = [line for line in lines if line.startswith(f"{model['name']} ")]
+        assert model["licence"] in line
+        for target in model["targets"]:
+            assert any(f"{target['train_rows']:,}" in line and target["name"] in line for line in lines)
 
 
 def test_its_predictions_are_gaps():

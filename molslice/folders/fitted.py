@@ -18,11 +18,13 @@ from safetensors.numpy import save
 
 from molslice.chem import DESCRIPTORS_VERSION, FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.conditions import Condition
+from molslice.files.cache import file_checksum
 from molslice.files.parsing import read_json_object
 from molslice.files.received import check_received, read_arrays
-from molslice.folders.run import write_in_half
+from molslice.folders.run import MODEL, write_in_half
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
+from molslice.pretrained import find_pretrained, pretrained_names
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -198,6 +200,23 @@ def save_encoder(folder: Path, file: Path) -> None:
     write_in_half(file, folder / ENCODER)
 
 
+def find_encoder(folder: Path, record: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the encoder of a fit: a copy in its folder, or the encoder that ships.
+
+    Fits that ship have no copy of an encoder that ships too, with the checksum in `fit.json`. A copy has its
+    weights in float16.
+
+    Returns:
+        None if there is no copy, and no encoder of that checksum ships.
+    """
+    if (folder / ENCODER).is_dir():
+        return folder / ENCODER
+    if record["encoder"] not in pretrained_names():
+        return None
+    shipped = find_pretrained(record["encoder"])
+    return shipped if file_checksum(shipped / MODEL) == record.get("encoder_sha256") else None
+
+
 def read_fitted(folder: Path) -> FittedModel:
     """Read a fitted model.
 
@@ -226,7 +245,7 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != expected:
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {expected}")
-    if record.get("encoder") is not None and not (folder / ENCODER).is_dir():
+    if record.get("encoder") is not None and find_encoder(folder, record) is None:
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = read_arrays(folder / LEARNER_FILE)
     learners = tuple(

@@ -101,10 +101,13 @@ def write_in_half(source: Path, path: Path) -> None:
         MolsliceError: A file cannot be read or written.
     """
     state, metadata = _read_safetensors(model_file(source))
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and bool((half := tensor.half()).isfinite().all()):
-            state[name] = half
-    write_atomically(path / MODEL, save(state, metadata))
+    write_atomically(path / MODEL, save(_in_half(state), metadata))
+
+
+def _in_half(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights in float16, except for numbers that it cannot hold."""
+    halves = {name: tensor.half() for name, tensor in state.items() if tensor.is_floating_point()}
+    return {**state, **{name: half for name, half in halves.items() if bool(half.isfinite().all())}}
 
 
 def model_file(path: Path) -> Path:
@@ -112,8 +115,12 @@ def model_file(path: Path) -> Path:
     return path.resolve() if path.is_file() else path / MODEL
 
 
-def read_run(path: str | Path) -> LoadedRun:
+def read_run(path: str | Path, *, in_half: bool = False) -> LoadedRun:
     """Read the trained model of a run folder, or of its `model.safetensors`.
+
+    Args:
+        path: The folder or file.
+        in_half: Whether to round the weights to float16, as in a copy by `write_in_half`.
 
     Raises:
         MolsliceError: The path is not a run folder, a file in it is damaged or does not fit, or the model was
@@ -121,6 +128,7 @@ def read_run(path: str | Path) -> LoadedRun:
     """
     file = _find_file(Path(path))
     state, metadata = _read_safetensors(file)
+    state = _in_half(state) if in_half else state
     state = {
         name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in state.items()
     }

@@ -8,7 +8,16 @@ import torch
 from molslice.chem import check_choices
 from molslice.files.received import check_inside
 from molslice.folders.ensemble import is_ensemble, member_folders
-from molslice.folders.fitted import ENCODER, FIT, LEARNER_FILE, is_fitted_folder, network_folder, read_fitted
+from molslice.folders.fitted import (
+    ENCODER,
+    FIT,
+    LEARNER_FILE,
+    FittedModel,
+    find_encoder,
+    is_fitted_folder,
+    network_folder,
+    read_fitted,
+)
 from molslice.folders.run import read_run
 from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
@@ -54,11 +63,12 @@ def _load_folder(
     path: Path, name: str, target: torch.device
 ) -> Predictor | FittedPredictor | EnsemblePredictor:
     if is_fitted_folder(path):
-        model, inner = read_fitted(path), path / ENCODER
+        model = read_fitted(path)
         if not model.needs_encoder:
             return FittedPredictor(model, name, path)
-        folders = [inner, *(network_folder(path, fold) for fold in range(model.num_networks))]
-        encoder, *networks = _load_inside(folders, path, target)
+        encoder = _load_encoder(path, model, target)
+        folders = [network_folder(path, fold) for fold in range(model.num_networks)]
+        networks = _load_inside(folders, path, target)
         expected = learned_targets(model.targets, model.classes)
         for network in networks:
             tuned = network.targets
@@ -73,6 +83,14 @@ def _load_folder(
     if (path / LEARNER_FILE).is_file():
         raise MolsliceError(f"no such file: {path / FIT}; its folder is incomplete")
     return Predictor(read_run(path), name, target, path.parent if path.is_file() else path)
+
+
+def _load_encoder(folder: Path, model: FittedModel, device: torch.device) -> Predictor:
+    """Load the encoder of a fit, in float16 as the learners saw it."""
+    run = find_encoder(folder, model.about)
+    if run is None or run.parent == folder:
+        return _load_inside([folder / ENCODER], folder, device)[0]
+    return Predictor(read_run(run, in_half=True), str(run), device)
 
 
 def _load_inside(runs: list[Path], folder: Path, device: torch.device) -> list[Predictor]:
@@ -92,10 +110,9 @@ def find_model(name_or_path: str | Path) -> Path:
     if path.exists():
         return path
     if len(path.parts) != 1 or str(name_or_path) not in pretrained_names():
-        shipped = ", ".join(pretrained_names()) or "(none)"
         raise MolsliceError(
             f"no model {str(name_or_path)!r}: no folder of that path, and the models that ship with "
-            f"molslice are {shipped}"
+            f"molslice are {', '.join(pretrained_names())}"
         )
     return find_pretrained(str(name_or_path))
 
