@@ -15,6 +15,12 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from molslice.model import build_model
+from molslice.model.base import AttentionChoice
+from molslice.model.gin_virtual import GinVirtualSpec
+from molslice.types import DataSpec
+from molslice.version import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # what a package is called on conda-forge, where it is not called as on PyPI
@@ -59,6 +65,43 @@ def test_scatter_is_said_to_be_unused_as_long_as_it_is():
     assert "torch_scatter" not in imported()
     for page in ("environment.yml", "README.md", "docs/index.md"):
         assert "does not import" in (ROOT / page).read_text(encoding="utf-8"), page
+
+
+def test_the_network_of_pytorch_geometric_only_sums():
+    """PyG sums with torch. It calls torch-scatter on a GPU, for products and gradients of extreme values."""
+    from torch_geometric.nn import MessagePassing
+
+    model = build_model(GinVirtualSpec(num_layers=2, dim=8), AttentionChoice(), DataSpec(1))
+    aggregations = [layer.aggr for layer in model.modules() if isinstance(layer, MessagePassing)]
+    assert aggregations == ["add", "add"]
+
+
+def test_the_conda_recipe_is_the_package_of_the_project():
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())
+    python = recipe["context"]["python_min"]
+    names = {**CONDA_NAMES, "matplotlib": "matplotlib-base"}
+    expected = {f"{names.get(name, name)} {one.specifier}" for name, one in requirements().items()}
+    run = {line.replace("${{ python_min }}", python) for line in recipe["requirements"]["run"]}
+    assert run == expected | {f"python {PROJECT['requires-python']}"}
+    assert recipe["context"]["version"] == citation()["version"] == __version__
+    about, urls = recipe["about"], PROJECT["urls"]
+    assert (about["license"], about["summary"]) == (PROJECT["license"], PROJECT["description"])
+    assert (about["repository"], about["documentation"]) == (urls["Repository"], urls["Documentation"])
+    assert recipe["source"]["url"].startswith(urls["Repository"])
+    assert recipe["build"]["python"]["entry_points"] == [f"molslice = {PROJECT['scripts']['molslice']}"]
+    for file in about["license_file"]:
+        assert any((ROOT / file).match(pattern) for pattern in PROJECT["license-files"]), file
+
+
+def citation():
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+
+def test_the_classifiers_are_the_tested_versions_of_python():
+    tested = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text())["jobs"]["test"]
+    versions = {f"Programming Language :: Python :: {one}" for one in tested["strategy"]["matrix"]["python"]}
+    pattern = re.compile(r"Programming Language :: Python :: 3\.\d+")
+    assert {one for one in PROJECT["classifiers"] if pattern.fullmatch(one)} == versions
 
 
 def imported():
