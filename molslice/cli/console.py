@@ -125,7 +125,7 @@ def writing_to(target: object) -> Iterator[None]:
 def _abandon_output(error: OSError) -> NoReturn:
     if sys.stdout is not None:
         _drop(sys.stdout)
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
         raise OutputClosedError from error
     from molslice.types import MolsliceError
 

@@ -27,6 +27,7 @@ from molslice.files.lock import Owner, UnwritableError, lock_file
 from molslice.files.urls import Url
 from molslice.types import MolsliceError
 
+WINDOWS = os.name == "nt"
 SUFFIX = ".partial"
 FOREIGN_SECONDS = 24 * 3600  # after this time without a change, partial files of other machines are removed
 TAKEN = "it exists; choose another folder, or remove it"
@@ -244,6 +245,9 @@ def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSErr
 
 def _rename_folder(partial: Path, final: Path) -> None:
     try:
+        if WINDOWS:  # there a rename does not replace an empty folder
+            with contextlib.suppress(OSError):  # it is not empty, or missing
+                final.rmdir()
         (_fill if _must_stay(final) else os.rename)(partial, final)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -287,7 +291,7 @@ def _sync_content(partial: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # Windows syncs only what it may write
     try:
         os.fsync(descriptor)
     finally:

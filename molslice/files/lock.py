@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,10 +26,14 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+if sys.platform == "win32":
+    import ctypes
+    import msvcrt
 
 LOCK = ".lock"
 PATIENCE_SECONDS = 10.0  # for the worker processes of a killed process, which end after it
 TAKEN = (errno.EAGAIN, errno.EACCES)
+FAR = 1 << 30  # place of the locked byte on Windows, where other processes cannot read it
 
 
 class UnwritableError(OSError, MolsliceError):  # in this order OSError reads the arguments
@@ -83,6 +88,8 @@ class Owner(NamedTuple):
         """Whether the process has certainly ended; False if that is unknown, as on another machine."""
         if not self.is_local:
             return False
+        if sys.platform == "win32":
+            return _has_ended_on_windows(self.pid)
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
@@ -113,12 +120,18 @@ def lock_file(path: Path, name: str) -> Iterator[None]:
     try:
         text = f"{Owner.current()} {platform.node()} {datetime.now():%Y-%m-%d %H:%M:%S}\n"
         os.truncate(descriptor, 0)
-        os.pwrite(descriptor, text.encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, text.encode())
         yield
     finally:
+        if sys.platform == "win32":
+            os.lseek(descriptor, FAR, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+            os.close(descriptor)  # before the removal, which fails while any process has the file open
         with contextlib.suppress(OSError):
             path.unlink()  # before the release, so that a waiting process notices the removal
-        os.close(descriptor)
+        if sys.platform != "win32":
+            os.close(descriptor)
 
 
 def _acquire(path: Path, name: str) -> int:
@@ -147,15 +160,20 @@ def _lock(descriptor: int, name: str, patient: bool) -> bool:
     Raises:
         MolsliceError: Another process holds the lock.
     """
-    holder = os.pread(descriptor, 1000, 0).decode(errors="replace").split()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    holder = os.read(descriptor, 1000).decode(errors="replace").split()
     owner = Owner.parse(holder[0]) if holder else None
     taken = False
-    if fcntl is not None:
-        try:
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, FAR, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            return True
+        if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except OSError as error:  # other errors mean a file system without locks
-            taken = error.errno in TAKEN
+    except OSError as error:  # other errors mean a file system without locks
+        taken = error.errno in TAKEN
     if taken and patient and owner is not None and owner.has_ended:
         return False
     if taken or (owner is not None and owner.is_local and not owner.has_ended):
@@ -164,6 +182,20 @@ def _lock(descriptor: int, name: str, patient: bool) -> bool:
             who = f"process {owner.pid} on {holder[1]} since {' '.join(holder[2:])}"
         raise MolsliceError(f"{name} is in use by {who}; wait until it has ended, or choose another path")
     return True
+
+
+def _has_ended_on_windows(pid: int) -> bool:
+    """Return whether a process has ended; `os.kill(pid, 0)` would send it Ctrl-C."""
+    assert sys.platform == "win32"
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    process = ctypes.c_void_p(kernel.OpenProcess(0x1000, False, pid % (1 << 32)))  # may only be queried
+    if not process:
+        return ctypes.get_last_error() == 87  # no process has the number; another user may own it
+    code = ctypes.c_ulong()
+    kernel.GetExitCodeProcess(process, ctypes.byref(code))
+    kernel.CloseHandle(process)
+    return code.value != 259  # still active
 
 
 def _machine() -> str:

@@ -223,9 +223,7 @@ def _begin_worker(state: Any) -> None:  # noqa: ANN401
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    _leave_after(lambda: multiprocessing.connection.wait([parent.sentinel]))
+    end_with_parent()
 
 
 def _leave_after(wait: Callable[[], object]) -> None:
@@ -276,7 +274,10 @@ def child_program(
 
 def end_with_parent() -> None:
     """End this process when the process that started it has ended."""
-    parent = os.getppid()
+    if (starter := multiprocessing.parent_process()) is not None:
+        _leave_after(lambda: multiprocessing.connection.wait([starter.sentinel]))
+        return
+    parent = os.getppid()  # Windows keeps it when the parent has ended
 
     def wait() -> None:
         while os.getppid() == parent:

@@ -309,3 +309,29 @@ def test_a_long_name_is_reserved(tmp_path):
     with reserved(tmp_path / ("n" * 255)):
         assert len(names(tmp_path)) == 1
     assert names(tmp_path) == []
+
+
+def test_windows_replaces_no_folder_and_syncs_only_writable_files(tmp_path, monkeypatch):
+    rename, sync, synced = os.rename, os.fsync, []
+
+    def rename_to_a_new_name(source, target):
+        if os.path.exists(target):
+            raise FileExistsError(errno.EEXIST, "it exists", source)
+        rename(source, target)
+
+    def sync_writable(descriptor):
+        os.pwrite(descriptor, b"", 0)
+        synced.append(descriptor)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "rename", rename_to_a_new_name)
+    monkeypatch.setattr(os, "fsync", sync_writable)
+    monkeypatch.setattr(atomic, "WINDOWS", True)
+    target = tmp_path / "empty"
+    target.mkdir()
+    with atomic_folder(target) as folder:
+        (folder / "a").write_text("content")
+    assert (target / "a").read_text() == "content"
+    assert len(synced) == 1
+    with pytest.raises(UnwritableError, match="it exists"), atomic_folder(target):
+        pass

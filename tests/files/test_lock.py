@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,21 +14,44 @@ from molslice.files.atomic import UnwritableError
 from molslice.files.lock import LOCK, lock_folder
 from molslice.types import MolsliceError
 
+
+class Msvcrt:
+    """Locks the byte at the position of a file, as the module of Windows does."""
+
+    LK_NBLCK, LK_UNLCK = 2, 0
+
+    def locking(self, descriptor, mode, count):
+        import fcntl
+
+        kind = fcntl.LOCK_UN if mode == self.LK_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB
+        fcntl.lockf(descriptor, kind, count, os.lseek(descriptor, 0, os.SEEK_CUR))
+
+
+def imitate(system, monkeypatch):
+    """Make the module work as on a system without file locks, or as on Windows."""
+    if system == "without":
+        monkeypatch.setattr(lock, "fcntl", None)
+    elif system == "windows":
+        monkeypatch.setattr(lock, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(lock, "msvcrt", Msvcrt(), raising=False)
+        monkeypatch.setattr(lock, "_has_ended_on_windows", lambda pid: not os.path.exists(f"/proc/{pid}"))
+
+
 HOLDER = """
 import pathlib, sys, time
+import pytest
 from molslice.files import lock
-if sys.argv[2] == "without":
-    lock.fcntl = None
+from tests.files.test_lock import imitate
+imitate(sys.argv[2], pytest.MonkeyPatch())
 with lock.lock_folder(pathlib.Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("system", ["with", "without"])
+@pytest.mark.parametrize("system", ["with", "without", "windows"])
 def test_the_second_is_refused_until_the_first_is_dead(tmp_path, monkeypatch, system):
-    if system == "without":
-        monkeypatch.setattr(lock, "fcntl", None)
+    imitate(system, monkeypatch)
     command = [sys.executable, "-c", HOLDER, str(tmp_path), system]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
