@@ -13,7 +13,10 @@ from molslice.cli import build_parser
 from molslice.cli.arguments import split_overrides
 from tests.programs import ROOT, load_program
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 HINT = "run python benchmarks/result_tables.py --write"
 
 
