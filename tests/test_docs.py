@@ -14,7 +14,7 @@ from molslice.cli.arguments import split_overrides
 from tests.programs import ROOT, load_program
 
 PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "SKILL")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 HINT = "run python benchmarks/result_tables.py --write"
