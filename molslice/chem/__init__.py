@@ -22,6 +22,7 @@ Modules:
     coloring: Drawings whose atoms are colored by numbers.
     layout: Positions of atoms in a drawing.
     saturated: The saturated hydrocarbon with the skeleton of a molecule.
+    masked: Molecules in which some atoms are replaced by carbon.
 
 Imports: rdkit (in no other package), `molslice.ops`, `molslice.types`, numpy. This module does not import
 rdkit, because training from a prepared store and predicting from a prepared batch do not need it.

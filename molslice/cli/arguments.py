@@ -209,6 +209,34 @@ def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:
     parser.add_argument("--smiles", nargs="+", action="extend", metavar="SMILES", help=f"molecules{use}")
 
 
+def add_condition(parser: argparse.ArgumentParser) -> None:
+    """Add `--condition`, which is read as pairs of name and value."""
+    parser.add_argument(
+        "--condition",
+        type=condition,
+        action="append",
+        metavar="NAME=VALUE",
+        help="condition of --smiles, as in temperature=298.15; a file has a column for each",
+    )
+
+
+def condition(text: str) -> tuple[str, str]:
+    """Parse the name and the value of a condition."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def given_conditions(args: argparse.Namespace) -> dict[str, str] | None:
+    """Return the conditions of `--condition`; None without any. Ends the program if one is given twice."""
+    given = args.condition or []
+    conditions = dict(given) or None
+    if conditions is not None and len(conditions) < len(given):
+        args.usage_error("--condition: a name is given twice")
+    return conditions
+
+
 def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
     """Add `--input`."""
     parser.add_argument(

@@ -1,9 +1,10 @@
 """Show which atoms a prediction comes from.
 
-The methods gradients (integrated gradients) and shapley (Shapley values of masked atoms) give a number for
-each atom. The numbers add up to the prediction minus that for the saturated hydrocarbon with the same
-skeleton, in the unit of the target; for classes they are log-odds. The method attention gives the attention
-maps instead. Atoms have the order of the SMILES, counted from 0.
+The methods shapley (Shapley values of masked atoms) and gradients (integrated gradients) give a number for
+each atom. The numbers add up to the prediction minus the prediction for the saturated hydrocarbon with the
+same skeleton, in the unit of the target; for classes they are log-odds. Of a model of `molslice fit`, shapley
+explains the whole model and is the default; gradients, a quick view, shows its fine-tuned networks alone. The
+method attention gives the attention maps instead. Atoms have the order of the SMILES, counted from 0.
 
 One molecule is drawn to a file, several to a folder with one picture for each row and explanations.jsonl.
 Without --out the numbers are printed.
@@ -13,6 +14,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
+    add_condition,
     add_fragment,
     add_input,
     add_model,
@@ -22,6 +24,7 @@ from molslice.cli.arguments import (
     add_strict,
     check_needs,
     file_path,
+    given_conditions,
     load_chosen_model,
     positive,
 )
@@ -36,7 +39,7 @@ EXAMPLE = """\
   molslice explain gap-xtb --smiles "Cn1c(=O)c2c(ncn2C)n(C)c1=O" --out caffeine.svg
   molslice explain gap-xtb --smiles "CCO" "c1ccccc1O" --method shapley --out pictures
   molslice explain runs/first --input molecules.csv --out pictures --format png
-  molslice explain solubility --part networks --smiles "CCO" --json      # of molslice fit"""
+  molslice explain solubility --smiles "CCO" --json                      # of molslice fit"""
 METHODS = ("gradients", "shapley", "attention")  # as in `molslice.explanation`, which imports torch
 FORMATS = ("svg", "png")
 
@@ -53,18 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="picture of one molecule (.svg or .png), or folder for several molecules",
     )
-    parser.add_argument("--method", choices=METHODS, default=METHODS[0], help="default: %(default)s")
+    parser.add_argument(
+        "--method", choices=METHODS, help="default: shapley for models of molslice fit, gradients for others"
+    )
     parser.add_argument(
         "--max-evaluations",
         type=positive,
         metavar="N",
-        help="about the most masked molecules of the method shapley (default: 8192); more lower its standard "
-        "errors",
+        help="about the most masked molecules of the method shapley (default: 4096 for models of molslice "
+        "fit, 8192 for others); more lower its standard errors",
     )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
-    parser.add_argument(
-        "--part", choices=("networks",), help="part of a model of molslice fit: its fine-tuned networks"
-    )
+    add_condition(parser)
     parser.add_argument("--format", choices=FORMATS, help="format of the pictures in a folder (default: svg)")
     add_options(parser, "--smiles-column", "--delimiter")
     add_fragment(parser)
@@ -74,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain, and return 1 if no molecule could be explained."""
-    check_needs(args, {"smiles_column": "input", "delimiter": "input"})
-    if args.max_evaluations is not None and args.method != "shapley":
+    check_needs(args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles"})
+    if args.max_evaluations is not None and args.method in ("gradients", "attention"):
         args.usage_error("--max-evaluations needs --method shapley")
     if args.input is not None and args.out is None:
         args.usage_error("--input needs --out, a folder")
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.explanation.explain import Explainer
     from molslice.files.atomic import reserved
 
-    names = ("method", "target", "part", "max_evaluations")
+    names = ("method", "target", "max_evaluations")
     options = {name: getattr(args, name) for name in names}
     explainer = Explainer(load_chosen_model(args), **options, progress=not is_folder)
     if is_folder:
@@ -109,10 +112,10 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
 
     entries: list[dict[str, Any]] = []
     texts: list[str] = []
-    refusals = Refusals()
+    refusals, conditions = Refusals(), given_conditions(args)
     for place, smiles in enumerate(args.smiles, start=1):
         try:
-            explanation = explainer(smiles)
+            explanation = explainer(smiles, conditions)
         except MolsliceError as error:
             if args.strict:
                 raise
@@ -144,11 +147,10 @@ def _text(explanation: "Contributions | AttentionView") -> str:
     from molslice.explanation.result import Contributions
 
     if isinstance(explanation, Contributions):
-        unit = f" {explanation.unit}" if explanation.unit else ""
         lines = [
-            f"{explanation.smiles}: {explanation.target} = {explanation.prediction:.4g}{unit}",
-            f"baseline {explanation.baseline:.4g}{unit}, sum of the atoms "
-            f"{explanation.values.sum():.4g}{unit}, error of the sum {abs(explanation.sum_error):.1g}{unit}",
+            explanation.smiles,
+            str(explanation.headline),
+            explanation.equation,
             *([f"explained: {explanation.note}"] if explanation.note else []),
             *([f"warning: {explanation.warning}"] if explanation.warning else []),
         ]
@@ -171,9 +173,10 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
     from molslice.explanation.picture_folder import explain_to_folder, read_rows
 
     if args.input is None:
-        rows = ((f"row {row}", smiles) for row, smiles in enumerate(args.smiles, start=1))
+        given = explainer.predictor.given_rows(args.smiles, given_conditions(args))
+        rows = ((f"row {row}", smiles) for row, smiles in enumerate(given, start=1))
     else:
-        rows = read_rows(args.input, args.smiles_column, args.delimiter)
+        rows = read_rows(explainer.predictor, args.input, args.smiles_column, args.delimiter)
     ending = f".{args.format or FORMATS[0]}"
     report = explain_to_folder(explainer, rows, args.out, ending=ending, strict=args.strict, progress=True)
     if args.json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     AUTO,
+    add_condition,
     add_fragment,
     add_input,
     add_model,
@@ -17,6 +18,7 @@ from molslice.cli.arguments import (
     add_strict,
     check_needs,
     file_path,
+    given_conditions,
     load_chosen_model,
     share,
 )
@@ -84,13 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="add prediction intervals with this coverage, such as 0.9; for classes, prediction sets",
     )
-    parser.add_argument(
-        "--condition",
-        type=condition,
-        action="append",
-        metavar="NAME=VALUE",
-        help="condition of --smiles, as in temperature=298.15; a file has a column for each",
-    )
+    add_condition(parser)
     parser.add_argument(
         "--domain",
         action="store_true",
@@ -104,14 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_strict(parser, in_folder=True)
     add_fragment(parser)
     add_run_options(parser, device="a GPU for large files; cpu with --engine")
-
-
-def condition(text: str) -> tuple[str, str]:
-    """Parse the name and the value of a condition."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -157,10 +145,7 @@ def _predict_listed(
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.types import MolsliceError
 
-    given = args.condition or []
-    conditions = dict(given) or None
-    if conditions is not None and len(conditions) < len(given):
-        args.usage_error("--condition: a name is given twice")
+    conditions = given_conditions(args)
     predictions = predictor.predict_with_errors(
         args.smiles, conditions=conditions, options=options, workers=args.workers, progress=True
     )

@@ -5,13 +5,13 @@ A trained model and SMILES come in; numbers for each atom go out, also as JSON a
 Modules:
     explain: Explains predictions for molecules.
     score: The number that is explained.
-    molecule: A molecule whose atoms can be masked, and the baseline.
+    masked_molecule: The arrays of a molecule whose atoms can be masked, for networks.
     gradients: Integrated gradients.
     shapley: Shapley values, exact and sampled.
     surrogate: A smooth approximation of a game, whose Shapley values are known.
     attention: The attention maps of all layers.
     result: The explanations, as JSON and as pictures.
-    files: Explains many molecules to a folder.
+    picture_folder: Explains many molecules to a folder.
 
 Imports: `inference` and the packages below it.
 

@@ -1,37 +1,48 @@
 """Explain predictions for molecules."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from molslice.data.molecules.conditions import Conditioned
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.attention import check_maps, layer_maps
 from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
 from molslice.explanation.masked_molecule import MaskedMolecule
-from molslice.explanation.result import AttentionView, Contributions
-from molslice.explanation.score import NETWORKS, Score, find_score
+from molslice.explanation.result import AttentionView, Contributions, Headline
+from molslice.explanation.score import LOG_ODDS, PredictionScore, Score, find_score
 from molslice.explanation.shapley import MAX_COALITIONS, shapley_values
 from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
 from molslice.files.progress import Progress
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
+from molslice.inference.inputs import Conditions
 from molslice.inference.load import load_model
+from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.types import MolsliceError
+
+if TYPE_CHECKING:
+    from molslice.chem.masked import MaskableMolecule
 
 Method = Literal["gradients", "shapley", "attention"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SHOWN = 60  # characters of a SMILES in a message
+MAX_MASKED = 4_096  # molecules that a fitted model predicts for an explanation, about, in up to a minute
+MASKED_TOLERANCE = 0.02  # of the largest standard error of these, in standard deviations of the target
+LEVEL = 0.9  # of the interval beside a prediction
 
 
 def explain(
     model: SmilesPredictor | str | Path,
     smiles: str,
     *,
-    method: Method = "gradients",
+    method: Method | None = None,
     target: str | None = None,
-    part: Literal["networks"] | None = None,
+    conditions: Conditions | None = None,
     max_evaluations: int | None = None,
 ) -> Contributions | AttentionView:
     """Explain the prediction for a molecule.
@@ -42,23 +53,24 @@ def explain(
         method: `gradients` (integrated gradients) and `shapley` (Shapley values of masked atoms) give the
             contribution of each atom; their sum is the prediction minus the prediction for the baseline, the
             saturated hydrocarbon with the same skeleton. `attention` gives the attention maps; if the model
-            has several networks, the maps of the first.
+            has several networks, the maps of the first. None is `shapley` for a model of `molslice fit`, of
+            which the other two methods show the fine-tuned networks alone, and `gradients` for other models.
         target: Name of the target; None for the only one.
-        part: `networks` explains the fine-tuned networks of a model of `molslice fit`, whose trees and
-            Gaussian process cannot be explained. The method `attention` needs no `part`.
+        conditions: The value of each condition, if the model takes some.
         max_evaluations: About how many molecules with masked atoms the method `shapley` may evaluate; None
-            for 8,192. More of them lower the standard errors.
+            for 4,096 with a model of `molslice fit`, and for 8,192 with others. More of them lower the
+            standard errors.
 
     Returns:
-        The contributions in the unit of the target (for classes in log-odds), or the maps; the atoms are in
-        the order of `smiles`.
+        The contributions in the unit of the target (for classes in log-odds, and in common logarithms if
+        `molslice fit` learned them), or the maps; the atoms are in the order of `smiles`.
 
     Raises:
         MolsliceError: The SMILES cannot be read, an argument is invalid, or the model cannot be explained.
     """
     predictor = model if isinstance(model, SmilesPredictor) else load_model(model)
-    options = {"method": method, "target": target, "part": part, "max_evaluations": max_evaluations}
-    return Explainer(predictor, **options)(smiles)
+    explainer = Explainer(predictor, method=method, target=target, max_evaluations=max_evaluations)
+    return explainer(smiles, conditions)
 
 
 class Explainer:
@@ -71,16 +83,17 @@ class Explainer:
         self,
         predictor: SmilesPredictor,
         *,
-        method: Method = "gradients",
+        method: Method | None = None,
         target: str | None = None,
-        part: Literal["networks"] | None = None,
         max_evaluations: int | None = None,
         progress: bool = False,
     ) -> None:
-        if method not in METHODS:
+        if method is None:
+            method = "shapley" if isinstance(predictor, FittedPredictor) else "gradients"
+        elif method not in METHODS:
             raise MolsliceError(f"invalid method {method!r}; choices: {', '.join(METHODS)}")
         if max_evaluations is None:
-            max_evaluations = MAX_COALITIONS
+            max_evaluations = MAX_MASKED if isinstance(predictor, FittedPredictor) else MAX_COALITIONS
         elif method != "shapley":
             raise MolsliceError(f"max_evaluations={max_evaluations} needs the method shapley, not {method}")
         elif not isinstance(max_evaluations, int) or isinstance(max_evaluations, bool) or max_evaluations < 1:
@@ -88,41 +101,112 @@ class Explainer:
         self.progress, self.max_evaluations = progress, max_evaluations
         if method == "attention":
             target = target or predictor.target_names[0]  # the maps are the same for all targets
-            part = NETWORKS if isinstance(predictor, FittedPredictor) else part
-        self.model, self.method = predictor.name, method
-        self.treatment = predictor.treatment
-        self.score: Score = find_score(predictor, target, part)
+        self.predictor, self.model, self.method = predictor, predictor.name, method
+        self.score = find_score(predictor, target, method)
+        if isinstance(self.score, PredictionScore):
+            return
         if method == "gradients":
             check_gradients(self.score)
         elif method == "attention":
             check_maps(self.score)
 
-    def __call__(self, smiles: str) -> Contributions | AttentionView:
+    @cached_property
+    def _options(self) -> PredictionOptions:
+        """What a prediction of numbers has besides its value: an interval, if the model knows its errors."""
+        if self.predictor.targets.kind == "regression":
+            with suppress(MolsliceError):
+                return self.predictor.find_options(LEVEL)
+        return PLAIN
+
+    def __call__(self, smiles: str, conditions: Conditions | None = None) -> Contributions | AttentionView:
         """Explain one molecule, of a mixture the one that the model predicts."""
+        given = smiles
+        if self.method != "attention" and (conditions is not None or self.predictor.condition_names):
+            (given,) = self.predictor.given_rows([smiles], conditions)
+        (row,) = choose_fragments([given], *self.predictor.treatment).smiles
+        if isinstance(self.score, PredictionScore):
+            return self._prediction(self.score, given, row)
+        return self._network(self.score, given, row)
+
+    def _prediction(self, score: PredictionScore, given: str, row: str) -> Contributions:
+        """Compute Shapley values of groups of atoms, which are divided equally among the atoms."""
+        from molslice.chem.masked import MaskableMolecule  # needs rdkit
+        from molslice.chem.naming import element_symbols
+
+        headline = self._headline(given)
+        molecule = MaskableMolecule(row)
+        with Progress("explain", None, "molecules", shown=self.progress) as bar:
+            game = _MaskedRows(score, molecule, row, bar.update)
+            baseline, prediction = game(np.array([[False], [True]]).repeat(len(molecule.groups), axis=1))
+            limit = MASKED_TOLERANCE * score.spread
+            found = shapley_values(game, len(molecule.groups), limit, self.max_evaluations)
+        values, errors = np.zeros((2, molecule.num_atoms))
+        for group, value, error in zip(molecule.groups, found.values, found.standard_errors, strict=True):
+            values[group], errors[group] = value / len(group), error / len(group)
+        return Contributions(
+            smiles=str(row),
+            model=self.model,
+            target=score.name,
+            unit=score.unit,
+            note=score.note,
+            method=self.method,
+            elements=element_symbols(row),
+            values=values,
+            of_bonds=None,
+            standard_errors=errors,
+            prediction=float(prediction),
+            baseline=float(baseline),
+            sum_error=float(values.sum() - (prediction - baseline)),
+            tolerance=TOLERANCE * score.spread,
+            evaluations=len(game.known),
+            standard_error_target=limit,
+            max_evaluations=self.max_evaluations,
+            headline=headline,
+            groups=molecule.groups,
+        )
+
+    def _network(self, score: Score, given: str, row: str) -> Contributions | AttentionView:
         from molslice.chem.canonical import canonical_order  # needs rdkit
         from molslice.chem.naming import element_symbols
 
-        network, given = self.score.networks[0], smiles
-        (smiles,) = choose_fragments([given], *self.treatment).smiles
+        network = score.networks[0]
         with network.reader() as reader:
-            (store,) = reader.read([[smiles]])
+            (store,) = reader.read([[row]])
         if not store.num_atoms[0]:
-            reason = store.errors.get(0, "no atoms")
-            if not str(given).strip():
-                raise MolsliceError(reason)
-            shown = repr(given) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
-            raise MolsliceError(f"cannot read the SMILES {shown}: {reason}")
-        molecule = MaskedMolecule(store, self.score.device)
-        elements = element_symbols(smiles, as_written=network.atom_order == "input")
+            raise _unreadable(given, store.errors.get(0, "no atoms"))
+        molecule = MaskedMolecule(store, score.device)
+        elements = element_symbols(row, as_written=network.atom_order == "input")
         # the position in the SMILES of each atom of the model's arrays
-        order = np.arange(len(elements)) if network.atom_order == "input" else canonical_order(smiles)
-        explain = self._maps if self.method == "attention" else self._contributions
-        return explain(smiles, molecule, elements, order)
+        order = np.arange(len(elements)) if network.atom_order == "input" else canonical_order(row)
+        if self.method == "attention":
+            return self._maps(score, row, molecule, elements, order)
+        return self._contributions(score, given, row, molecule, elements, order)
+
+    def _headline(self, given: str) -> Headline:
+        """Predict a row as `predict` does."""
+        predictions = self.predictor.predict_with_errors([given], options=self._options)
+        if reason := predictions.errors[0]:
+            raise _unreadable(given, reason)
+        column = self.score.column
+        described, interval = self.predictor.described_columns[column], None
+        if predictions.lower is not None and predictions.upper is not None:
+            interval = float(predictions.lower[0, column]), float(predictions.upper[0, column])
+        label = described["name"]
+        if self.score.unit == LOG_ODDS:
+            label += ", probability of " + (repr(described["class"]) if "class" in described else "class 1")
+        value = float(predictions.values[0, column])
+        return Headline(label, described["unit"], value, interval, LEVEL)
 
     def _contributions(
-        self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
+        self,
+        score: Score,
+        given: str,
+        smiles: str,
+        molecule: MaskedMolecule,
+        elements: tuple[str, ...],
+        order: np.ndarray,
     ) -> Contributions:
-        score, atoms = self.score, molecule.num_atoms
+        atoms = molecule.num_atoms
         ends = np.stack([np.zeros(atoms, bool), np.ones(atoms, bool)])
         baseline, prediction = score.of_masked(molecule, ends)
         of_bonds, errors, limits = None, None, {}
@@ -136,7 +220,7 @@ class Explainer:
                 }
                 values, errors, evaluations = _shapley(score, molecule, bar.update, *limits.values())
         return Contributions(
-            smiles=smiles,
+            smiles=str(smiles),
             model=self.model,
             target=score.name,
             unit=score.unit,
@@ -151,13 +235,19 @@ class Explainer:
             sum_error=float(values.sum() - (prediction - baseline)),
             tolerance=TOLERANCE * score.spread,
             evaluations=evaluations,
+            headline=self._headline(given),
             **limits,
         )
 
     def _maps(
-        self, smiles: str, molecule: MaskedMolecule, elements: tuple[str, ...], order: np.ndarray
+        self,
+        score: Score,
+        smiles: str,
+        molecule: MaskedMolecule,
+        elements: tuple[str, ...],
+        order: np.ndarray,
     ) -> AttentionView:
-        attention, kind, layers, values = layer_maps(self.score, molecule)
+        attention, kind, layers, values = layer_maps(score, molecule)
         size = len(elements) + 1
         tokens = np.concatenate([[0], order + 1])
         maps = np.zeros((len(layers), size, size), np.float32)
@@ -166,10 +256,47 @@ class Explainer:
             caption: np.stack([_spread(layer, order, len(elements)) for layer in of_layers])
             for caption, of_layers in values.items()
         }
-        first, count, note = self.score.networks[0].name, len(self.score.networks), ""
+        first, count, note = score.networks[0].name, len(score.networks), ""
         if count > 1:
             note = f"{first}, the first of {count} networks"
-        return AttentionView(smiles, self.model, note, attention, kind, elements, maps, by_atom)
+        return AttentionView(str(smiles), self.model, note, attention, kind, elements, maps, by_atom)
+
+
+class _MaskedRows:
+    """The score of a row for each choice of visible groups; a molecule is predicted once.
+
+    `advance` is called with the number of predicted molecules.
+    """
+
+    def __init__(
+        self,
+        score: PredictionScore,
+        molecule: "MaskableMolecule",
+        row: str,
+        advance: Callable[[int], object],
+    ) -> None:
+        self.score, self.molecule, self.row, self.advance = score, molecule, row, advance
+        self.known: dict[str, float] = {}
+
+    def __call__(self, members: np.ndarray) -> np.ndarray:
+        """Return the score of each choice, bool [K, m]."""
+        smiles = [self.molecule.masked(visible) for visible in members]
+        new = [text for text in dict.fromkeys(smiles) if text not in self.known]
+        if new:
+            self.known.update(zip(new, self.score([*map(self._row, new)], self.advance), strict=True))
+        return np.array([self.known[text] for text in smiles])
+
+    def _row(self, smiles: str) -> str:
+        row = self.row
+        return row.with_molecules(smiles, row.partner) if isinstance(row, Conditioned) else smiles
+
+
+def _unreadable(given: object, reason: str) -> MolsliceError:
+    """Return the error for a molecule that cannot be explained."""
+    if not str(given).strip():
+        return MolsliceError(reason)
+    shown = repr(str(given)) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
+    return MolsliceError(f"cannot read the SMILES {shown}: {reason}")
 
 
 def _spread(values: np.ndarray, order: np.ndarray, atoms: int) -> np.ndarray:

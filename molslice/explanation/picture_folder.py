@@ -13,6 +13,7 @@ from molslice.explanation.result import Contributions
 from molslice.files.atomic import atomic_folder
 from molslice.files.progress import Progress
 from molslice.files.urls import File
+from molslice.inference.base import SmilesPredictor
 from molslice.inference.json_text import to_json
 from molslice.types import MolsliceError
 
@@ -40,13 +41,20 @@ class FolderReport:
 
 
 def read_rows(
-    sources: Sequence[File | str], smiles_column: str | None = None, delimiter: str | None = None
+    predictor: SmilesPredictor,
+    sources: Sequence[File | str],
+    smiles_column: str | None = None,
+    delimiter: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the place and the SMILES of each row of files, URLs and patterns; see `open_molecules`."""
+    """Yield the place and the SMILES of each row of files, URLs and patterns; see `open_molecules`.
+
+    If the model takes conditions, the SMILES has the conditions of its row (`Conditioned`).
+    """
+    smiles_column = smiles_column or predictor.smiles_column
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
-        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column]):
-            for place, smiles in enumerate(chunk[table.smiles_column]):
-                yield chunk.where(place), smiles
+        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column, *predictor.condition_names]):
+            for place, row in enumerate(predictor.rows_of(chunk, table.smiles_column)):
+                yield chunk.where(place), row
 
 
 def explain_to_folder(
@@ -101,7 +109,7 @@ def explain_to_folder(
                 report.failed += 1
                 report.first_failure = report.first_failure or failure
                 refusals.add(str(error), smiles, where)
-                entry |= {"picture": None, "error": str(error), "smiles": smiles}
+                entry |= {"picture": None, "error": str(error), "smiles": str(smiles)}
             lines.write(json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n")
             bar.update()
     report.refusals = refusals.report()

@@ -1,6 +1,7 @@
 """Explanations with their pictures: contributions of atoms, or attention maps."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,39 @@ from molslice.tasks.metrics import with_unit
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """A prediction as `molslice predict` prints it.
+
+    Attributes:
+        label: Name of the target, for classes with the class whose probability it is.
+        unit: Unit of the target; "" for a probability and without a unit.
+        value: The prediction.
+        interval: Its ends; None without one.
+        level: Probability that the interval holds the truth.
+    """
+
+    label: str
+    unit: str
+    value: float
+    interval: tuple[float, float] | None = None
+    level: float = 0.0
+
+    def __str__(self) -> str:
+        text = f"{self.label}: {_number(self.value, self.unit)}"
+        if self.interval is None:
+            return text
+        low, high = (_number(end, "", 3) for end in self.interval)
+        return f"{text} ({100 * self.level:.0f} %: {low} to {high})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        interval = None
+        if self.interval is not None:
+            interval = {"level": self.level, "lower": self.interval[0], "upper": self.interval[1]}
+        return {"label": self.label, "unit": self.unit, "value": self.value, "interval": interval}
+
+
+@dataclass(frozen=True, slots=True)
 class Contributions:
     """The contribution of each atom to a prediction, in the order of the SMILES.
 
@@ -18,7 +52,8 @@ class Contributions:
         smiles: The SMILES as given; for a mixture its largest molecule, if the model predicts only this one.
         model: Name of the model.
         target: Name of the target.
-        unit: Unit of all numbers below: unit of the target, `log-odds` for classes, "" without a unit.
+        unit: Unit of all numbers below: unit of the target, `log-odds` for classes, `log10(unit)` where
+            `molslice fit` learned the logarithm, "" without a unit.
         note: What is explained, if it is not the prediction of the model; else "".
         method: `gradients` or `shapley`.
         elements: Symbol of each atom.
@@ -27,13 +62,16 @@ class Contributions:
             [n]; None for `shapley`, which does not divide them.
         standard_errors: Standard error of each contribution, float64 [n]; zero for exact values; None for
             `gradients`.
-        prediction: The prediction.
+        prediction: The number that is explained: the prediction, in `unit`.
         baseline: The prediction for the saturated hydrocarbon with the same skeleton.
         sum_error: Sum of the contributions minus (prediction minus baseline).
         tolerance: Largest absolute `sum_error` that is accepted.
         evaluations: Number of gradients, or of molecules with masked atoms.
+        headline: The prediction as `molslice predict` prints it.
         standard_error_target: Standard error at which sampling stops; None for `gradients`.
         max_evaluations: About how many molecules with masked atoms are allowed; None for `gradients`.
+        groups: Atoms that were masked together, which share their contribution; None if atoms were masked
+            one by one.
     """
 
     smiles: str
@@ -51,8 +89,10 @@ class Contributions:
     sum_error: float
     tolerance: float
     evaluations: int
+    headline: Headline
     standard_error_target: float | None = None
     max_evaluations: int | None = None
+    groups: Sequence[Sequence[int]] | None = None
 
     @property
     def probability(self) -> float | None:
@@ -75,7 +115,8 @@ class Contributions:
         assert self.standard_errors is not None
         assert self.max_evaluations is not None
         needed = max(self.max_evaluations, self.evaluations) * (largest / target) ** 2
-        needed = min(math.ceil(needed), 1 << np.count_nonzero(self.standard_errors))  # all coalitions
+        players = np.count_nonzero(self.standard_errors) if self.groups is None else len(self.groups)
+        needed = min(math.ceil(needed), 1 << players)  # all coalitions
         digit = 10 ** max(0, len(str(needed)) - 2)
         unit = f" {self.unit}" if self.unit else ""
         return (
@@ -93,6 +134,10 @@ class Contributions:
             if values is not None:
                 for atom, value in zip(atoms, values, strict=True):
                     atom[name] = float(value)
+        if self.groups is not None:
+            group_of = {atom: number for number, group in enumerate(self.groups) for atom in group}
+            for place, atom in enumerate(atoms):
+                atom["group"] = group_of.get(place)
         return {
             "smiles": self.smiles,
             "model": self.model,
@@ -100,6 +145,7 @@ class Contributions:
             "unit": self.unit,
             "note": self.note or None,
             "method": self.method,
+            "headline": self.headline.to_dict(),
             "prediction": self.prediction,
             "probability": self.probability,
             "baseline": self.baseline,
@@ -128,31 +174,34 @@ class Contributions:
         """
         from molslice.chem.colored_drawing import draw_colored  # needs rdkit
 
-        heading = f"{self.target}: {_number(self.prediction, self.unit)}"
-        if self.probability is not None:
-            heading += f" (probability {self.probability:.3g})"
-        difference = self.prediction - self.baseline
-        equation = (
-            f"= {_number(self.baseline, '')} for the saturated hydrocarbon with this skeleton "
-            f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
-        )
         method = f"{self.model}; {self._describe_method()}"
         return draw_colored(
             self.smiles,
             self.values,
             ending,
-            heading=heading,
-            lines=[line for line in (equation, method, self.warning, self.note) if line],
+            heading=str(self.headline),
+            lines=[line for line in (self.equation, method, self.warning, self.note) if line],
             scale=f"contribution of the atom to {with_unit(self.target, self.unit)}",
+        )
+
+    @property
+    def equation(self) -> str:
+        """The explained number as a sum."""
+        difference = self.prediction - self.baseline
+        is_headline = self.headline.unit == self.unit and not self.note
+        explained = "" if is_headline else f"{_number(self.prediction, self.unit)} "
+        return (
+            f"{explained}= {_number(self.baseline, '')} for the saturated hydrocarbon with this skeleton "
+            f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
         )
 
     def _describe_method(self) -> str:
         largest = self.largest_standard_error
         if largest is None:
-            error = _number(abs(self.sum_error), self.unit, 1)
-            return f"integrated gradients, {self.evaluations} steps, error of the sum {error}"
-        accuracy = f"standard error at most {_number(largest, self.unit, 2)}" if largest else "exact"
-        return f"Shapley values, {accuracy}, {self.evaluations:,} masked molecules"
+            return "integrated gradients"
+        if not largest:
+            return "exact Shapley values"
+        return f"Shapley values, standard error at most {_number(largest, self.unit, 2)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""The number that is explained: one target of a network, in the unit of the target or in log-odds."""
+"""The number that is explained: one target of networks or of a fitted model.
+
+Contributions add up on a scale without bounds: of classes they are log-odds, and of a target that a fitted
+model learned as its logarithm they are common logarithms.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,10 +23,12 @@ from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
+from molslice.uncertainty.probabilities import log_odds
 
 LOG_ODDS = "log-odds"
 SHOWN = 8  # names of targets in a message
-NETWORKS = "networks"  # the part of a fitted model that can be explained
+ROWS_AT_ONCE = 64  # that are predicted together
+LEAST_WEIGHT = 0.1  # of the networks of a fitted model whose gradients are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +103,60 @@ class Score:
         return values
 
 
-def find_score(predictor: SmilesPredictor, target: str | None = None, part: str | None = None) -> Score:
-    """Return the score of one target, by default the only one, of a model or its part; see `explain`.
+@dataclass(frozen=True, slots=True)
+class PredictionScore:
+    """One target of a fitted model as a function of rows: the prediction of the whole model.
+
+    Attributes:
+        predictor: The model.
+        column: Index of the prediction.
+        name: Name of the target.
+        unit: Unit of the target, `log10(unit)` if its logarithm is learned, `log-odds` for classes.
+        spread: Standard deviation of the target over the training rows, in the unit; 1 for classes.
+        note: Always "".
+    """
+
+    predictor: FittedPredictor
+    column: int
+    name: str
+    unit: str
+    spread: float
+    note: str = ""
+
+    def __call__(self, rows: list[str], advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
+        """Return the score of each row, float64 in the unit; rows have no mixtures to choose from.
+
+        `advance` is called with the number of computed scores after each chunk.
+
+        Raises:
+            MolsliceError: A row cannot be predicted.
+        """
+        chunks = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
+        values = []
+        with self.predictor.reader() as reader:
+            for molecules in reader.read(chunks):
+                predictions = self.predictor.predict_molecules(molecules)
+                if reason := next(filter(None, predictions.errors), None):
+                    raise MolsliceError(reason)
+                values.append(predictions.values[:, self.column].astype(np.float64))
+                advance(len(molecules))
+        return self._on_scale(np.concatenate(values))
+
+    def _on_scale(self, values: np.ndarray) -> np.ndarray:
+        if self.unit == LOG_ODDS:
+            return log_odds(values)
+        is_logarithm = self.predictor.model.stacks[self.column].logarithmic
+        return np.log10(values) if is_logarithm else values
+
+
+def find_score(
+    predictor: SmilesPredictor, target: str | None = None, method: str = "gradients"
+) -> Score | PredictionScore:
+    """Return the score of one target, by default the only one, that a method explains; see `explain`.
 
     Raises:
         MolsliceError: The target is unknown or not clear, or the model cannot be explained.
     """
-    if part not in (None, NETWORKS):
-        raise MolsliceError(f"invalid part {part!r} of a model; choices: {NETWORKS}")
     predictor.reader()  # refuses a model that does not take molecules
     if predictor.targets.kind not in ("regression", "classification"):
         raise MolsliceError(
@@ -113,11 +165,9 @@ def find_score(predictor: SmilesPredictor, target: str | None = None, part: str 
         )
     column = _find_target(predictor, target)
     if isinstance(predictor, FittedPredictor):
-        return _score_of_fitted(predictor, column, part)
-    if part is not None:
-        raise MolsliceError(
-            f"{predictor.name} was not written by molslice fit and has no parts; leave part out"
-        )
+        if method == "shapley":
+            return _score_of_prediction(predictor, column)
+        return _score_of_networks(predictor, column, LEAST_WEIGHT if method == "gradients" else 0.0)
     if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"{predictor.name} is a {type(predictor).__name__}, which cannot be explained")
     networks = (predictor,) if isinstance(predictor, Predictor) else predictor.members
@@ -160,32 +210,37 @@ def _score(
     return Score(networks, column, composed, targets.names[column], unit, spread, note)
 
 
-def _score_of_fitted(predictor: FittedPredictor, column: int, part: str | None) -> Score:
+def _score_of_prediction(predictor: FittedPredictor, column: int) -> PredictionScore:
+    targets = predictor.targets
+    name, unit = targets.names[column], _unit(predictor, column)
+    return PredictionScore(predictor, column, name, unit, targets.std[column])
+
+
+def _unit(predictor: FittedPredictor, column: int) -> str:
+    targets = predictor.targets
+    if targets.kind == "classification":
+        return LOG_ODDS
+    unit = targets.units[column]
+    return f"log10({unit or targets.names[column]})" if predictor.model.stacks[column].logarithmic else unit
+
+
+def _score_of_networks(predictor: FittedPredictor, column: int, least_weight: float) -> Score:
     stack = predictor.model.stacks[column]
     networks = tuple(network for network in predictor.networks if isinstance(network, Predictor))
     weight = dict(zip(stack.names, stack.weights, strict=True)).get(FINE_TUNED, 0.0)
-    reason = (
-        f"{predictor.name} was written by molslice fit: its trees and its Gaussian process use descriptors "
-        "of the whole molecule, which are not defined for a molecule with masked atoms"
-    )
     if not networks:
+        raise MolsliceError(f"{predictor.name} has no fine-tuned networks; use the method shapley")
+    if weight < least_weight:
         raise MolsliceError(
-            f"{reason}, and it has no fine-tuned networks; fit with --quality best, or explain a run of "
-            "molslice train"
-        )
-    if part is None:
-        raise MolsliceError(
-            f"{reason}; the part {NETWORKS} (--part {NETWORKS}) explains its fine-tuned networks alone, "
-            f"which have the weight {weight:.2f} in the prediction"
+            f"the fine-tuned networks of {predictor.name} have the weight {weight:.2f} in the prediction, so "
+            "that their gradients do not explain it; use the method shapley"
         )
     targets = predictor.targets
     scale = (1.0, 0.0)
     if targets.kind == "regression":  # the networks predict standardized values, as in `network_scores`
         scale = (targets.std[column], targets.mean[column])
-    if stack.logarithmic:
-        units = [f"log10({unit or name})" for name, unit in zip(targets.names, targets.units, strict=True)]
-        targets = replace(targets, units=tuple(units))
-    note = f"the mean of the fine-tuned networks, which have the weight {weight:.2f} in the model"
+    note = f"the fine-tuned networks alone, which have the weight {weight:.2f} in the prediction"
     if predictor.conditions:
         note += f" and do not take {', '.join(predictor.condition_names)}"
-    return _score(networks, targets, column, (scale,) * len(networks), note)
+    score = _score(networks, targets, column, (scale,) * len(networks), note)
+    return replace(score, unit=_unit(predictor, column))

@@ -234,6 +234,15 @@ class SmilesPredictor(ABC):
             return smiles
         return conditioned_rows(smiles, find(self.condition_names), self.conditions, self.partner)
 
+    def given_rows(self, smiles: Molecules, conditions: Conditions | None = None) -> list[str]:
+        """Return rows with their conditions, given as in `predict`.
+
+        Raises:
+            MolsliceError: As in `predict`.
+        """
+        names = {"partner": self.partner, "smiles_column": self.smiles_column}
+        return self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name, **names))
+
     def _checked_rows(self, rows: list[str]) -> list[str]:
         """Return rows, which are refused if the model takes conditions and a row has none."""
         width, paired = len(self.conditions), self.partner is not None
@@ -374,8 +383,7 @@ class SmilesPredictor(ABC):
         Raises:
             MolsliceError: As in `predict` and `find_options`.
         """
-        names = {"partner": self.partner, "smiles_column": self.smiles_column}
-        rows = self._checked_rows(given_rows(smiles, conditions, self.conditions, self.name, **names))
+        rows = self.given_rows(smiles, conditions)
         if options is None:
             options = self.find_options(interval, domain=domain)
         if workers is None:

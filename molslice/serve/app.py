@@ -211,6 +211,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         """Compute the contribution of each atom to a prediction, and draw them."""
         model = service.find_model(body.model)
         options = {"model": model["name"], "target": body.target, "method": body.method}
+        options["conditions"] = body.conditions
         return JsonAnswer(await service.compute_one("explain", body.smiles, **options))
 
     @app.get(

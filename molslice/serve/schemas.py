@@ -7,6 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field
 Smiles = Annotated[str, Field(description="a molecule", examples=["CCO"])]
 
 
+Conditions = Annotated[
+    dict[str, float | str] | None,
+    Field(
+        description="value of each condition that the model takes, for all molecules",
+        examples=[{"temperature": 298.15}],
+    ),
+]
+
+
 class PredictRequest(BaseModel):
     """Molecules to predict."""
 
@@ -18,11 +27,7 @@ class PredictRequest(BaseModel):
         None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
     )
     domain: bool = Field(False, description="compare with the training molecules of the model")
-    conditions: dict[str, float | str] | None = Field(
-        None,
-        description="value of each condition that the model takes, for all molecules",
-        examples=[{"temperature": 298.15}],
-    )
+    conditions: Conditions = None
 
 
 class ExplainRequest(BaseModel):
@@ -36,8 +41,9 @@ class ExplainRequest(BaseModel):
     method: Literal["gradients", "shapley"] | None = Field(
         None,
         description="integrated gradients, or Shapley values of masked atoms, which take longer; by default "
-        "gradients if the model supports them",
+        "gradients if they explain the prediction",
     )
+    conditions: Conditions = None
 
 
 class Target(BaseModel):
@@ -104,6 +110,27 @@ class Atom(BaseModel):
     element: str = Field(description="symbol of the element")
     contribution: float = Field(description="part of the prediction minus the baseline")
     standard_error: float | None = Field(None, description="of a sampled value")
+    group: int | None = Field(
+        None,
+        description="number of the group of atoms that were masked together and share their contribution",
+    )
+
+
+class Interval(BaseModel):
+    """An interval of a prediction."""
+
+    level: float = Field(description="probability that it holds the truth")
+    lower: float | None = Field(description="null if it is infinite")
+    upper: float | None = Field(description="null if it is infinite")
+
+
+class Headline(BaseModel):
+    """A prediction as /predict answers it."""
+
+    label: str = Field(description="name of the target, for classes with the class")
+    unit: str = Field(description="empty for a probability and without a unit")
+    value: float = Field(description="the prediction")
+    interval: Interval | None = Field(description="of a regression, if the model has intervals")
 
 
 class ExplainAnswer(BaseModel):
@@ -114,9 +141,12 @@ class ExplainAnswer(BaseModel):
     )
     model: str = Field(description="name of the model")
     target: str = Field(description="name of the target")
-    unit: str = Field(description="unit of all numbers; log-odds for classes")
+    unit: str = Field(
+        description="unit of all numbers below; log-odds for classes, and a logarithm if the model learned it"
+    )
     note: str | None = Field(description="what is explained, if it is not the prediction of the model")
     method: str = Field(description="gradients or shapley")
+    headline: Headline = Field(description="the prediction")
     prediction: float = Field(description="what is explained")
     probability: float | None = Field(description="of class 1")
     baseline: float = Field(description="prediction for the saturated hydrocarbon with the same skeleton")
@@ -143,6 +173,9 @@ class ModelCard(BaseModel):
     intervals: bool = Field(description="whether it has intervals or sets")
     domain: bool = Field(description="whether it has training molecules to compare with")
     explanations: bool = Field(description="whether its predictions can be explained")
+    method: str | None = Field(
+        description="how by default: gradients take a second, shapley some; null without explanations"
+    )
     conditions: list[str] = Field(description="conditions that a prediction needs, such as a temperature")
 
 

@@ -21,6 +21,7 @@ from molslice.explanation.result import Contributions
 from molslice.files.folder_names import without_folders
 from molslice.files.tables import Chunk
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.predictions import Domain, Predictions
@@ -28,6 +29,7 @@ from molslice.inference.tables.table import Computed, predict_table
 from molslice.types import MolsliceError
 
 MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
+MASKED_MOLECULES = 512  # about, that a model of `molslice fit` predicts for an explanation, in some seconds
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 
 Method = Literal["gradients", "shapley"]
@@ -48,7 +50,6 @@ class ServedModel:
         plain: The loaded model.
         domain: Whether the model has training molecules to compare with.
         intervals: Whether the model has intervals or sets.
-        part: The part that is explained, as in `Explainer`; None for the whole model.
         method: The method that explains its predictions by default; None if they cannot be explained.
         folders: Paths by which messages may name its folder, which messages to clients do not contain.
         options: `find_options` of the model, which remembers its latest results.
@@ -66,31 +67,22 @@ class ServedModel:
             raise MolsliceError(f"{path} predicts no targets; serve a model that does")
         self.domain = self.plain.known_domain() is not None
         self.intervals = _or_none(self.plain.find_calibration) is not None
-        self.part: Literal["networks"] | None = None
         self.method: Method | None = None
-        self._choose_method()
+        whole = isinstance(self.plain, FittedPredictor)  # its networks alone are not its prediction
+        for method in METHODS[whole:]:
+            if self.method is None and _or_none(partial(self.explainer, method)):
+                self.method = method
         is_path = os.sep in path
         self.folders = (str(Path(path)), os.path.abspath(path), os.path.realpath(path)) if is_path else ()
         self.options = lru_cache(MOST_LEVELS)(self.plain.find_options)
 
-    def _choose_method(self) -> None:
-        """Choose the first method that explains the model or a part of it."""
-        for method in METHODS:
-            for part in (None, "networks"):
-                if _or_none(partial(self.explainer, method, part=part)):
-                    self.part, self.method = part, method
-                    return
-
-    def explainer(
-        self,
-        method: Method | None = None,
-        target: str | None = None,
-        part: Literal["networks"] | None = None,
-    ) -> Explainer:
+    def explainer(self, method: Method | None = None, target: str | None = None) -> Explainer:
         """Return the explainer of a target, by default of the first."""
         name = self.plain.target_names[0] if target is None else target
         method = method or self.method or METHODS[0]
-        return Explainer(self.plain, method=method, target=name, part=part or self.part)
+        few = method == "shapley" and isinstance(self.plain, FittedPredictor)
+        most = MASKED_MOLECULES if few else None
+        return Explainer(self.plain, method=method, target=name, max_evaluations=most)
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
@@ -110,6 +102,7 @@ class ServedModel:
             "intervals": self.intervals,
             "domain": self.domain,
             "explanations": self.method is not None,
+            "method": self.method,
             "conditions": self.plain.condition_names,
         }
 
@@ -231,12 +224,13 @@ def _explain(
     smiles: Sequence[str],
     target: str | None,
     method: Method | None,
+    conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Compute and draw the contributions of the atoms of molecules."""
     explainer = models[model].explainer(method, target)
 
     def explain(text: str) -> dict[str, Any]:
-        explanation = explainer(text)
+        explanation = explainer(text, conditions)
         assert isinstance(explanation, Contributions)
         return {**explanation.to_dict(), "svg": explanation.picture(".svg").decode("ascii", "replace")}
 

@@ -11,7 +11,7 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.chem.saturated import saturated_hydrocarbon
 from molslice.cli.explain import METHODS as CLI_METHODS
 from molslice.explanation.explain import METHODS, Explainer
-from molslice.explanation.result import AttentionView, Contributions
+from molslice.explanation.result import AttentionView, Contributions, Headline
 from molslice.folders.fitted import FINE_TUNED, FittedModel
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -140,6 +140,7 @@ def test_the_suggested_number_follows_the_standard_error():
     found = Contributions(
         *("", "m", "y", "", "", "shapley", (), errors, None, errors, 0.0, 0.0, 0.0, 0.1),
         evaluations=7_777,
+        headline=Headline("y", "", 0.0),
         standard_error_target=0.02,
         max_evaluations=8_192,
     )
@@ -166,9 +167,11 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     made = Contributions(
         *("CO", "m", "gap", "eV", "", "gradients", ("C", "O"), values, None, None),
         *(3.56789, 5.0, 0.0012, 0.1, 16),
+        headline=Headline("gap", "eV", 3.56789),
     )
     made.picture()
-    classes = replace(made, target="toxic", unit="log-odds", prediction=1.0, baseline=-0.25)
+    toxic = Headline("toxic, probability of class 1", "", 0.731)
+    classes = replace(made, unit="log-odds", prediction=1.0, baseline=-0.25, headline=toxic)
     classes.picture()
     exact = replace(made, method="shapley", standard_errors=np.zeros(2), evaluations=4)
     exact.picture()
@@ -178,12 +181,12 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     assert drawn[0]["scale"] == "contribution of the atom to gap (eV)"
     assert drawn[0]["lines"] == [
         f"= 5 {skeleton} - 1.432 from the atoms",
-        "m; integrated gradients, 16 steps, error of the sum 0.001 eV",
+        "m; integrated gradients",
     ]
-    assert drawn[1]["heading"] == "toxic: 1 log-odds (probability 0.731)"
-    assert drawn[1]["lines"][0] == f"= -0.25 {skeleton} + 1.25 from the atoms"
-    assert drawn[2]["lines"][1] == "m; Shapley values, exact, 4 masked molecules"
-    about = "m; Shapley values, standard error at most 0.012 eV, 4 masked molecules"
+    assert drawn[1]["heading"] == "toxic, probability of class 1: 0.731"
+    assert drawn[1]["lines"][0] == f"1 log-odds = -0.25 {skeleton} + 1.25 from the atoms"
+    assert drawn[2]["lines"][1] == "m; exact Shapley values"
+    about = "m; Shapley values, standard error at most 0.012 eV"
     assert drawn[3]["lines"][1:] == [about, "the mean log-odds of 2 members"]
 
 
@@ -268,53 +271,51 @@ def fitted(folder, targets, networks=2, weight=1.0, *, logarithmic=False, member
     return FittedPredictor(model, "solubility", folder, members[0] if members else None, members)
 
 
-def test_the_networks_of_a_fitted_model_are_explained(tmp_path):
+def test_gradients_show_the_networks_of_a_fitted_model(tmp_path):
     predictor = fitted(tmp_path, GAP)
-    with pytest.raises(MolsliceError, match="trees and its Gaussian process use descriptors .* weight 1.00"):
-        Explainer(predictor)
-    for method in ("gradients", "shapley"):
-        found = Explainer(predictor, method=method, part="networks")("OC=CF")
-        assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
-        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=0.01)
-        assert found.note == "the mean of the fine-tuned networks, which have the weight 1.00 in the model"
-    for part in (None, "networks"):
-        view = Explainer(predictor, method="attention", part=part)("OC=CF")
-        first = Explainer(predictor.networks[0], method="attention")("OC=CF")
-        assert np.array_equal(view.maps, first.maps)
-        assert (view.model, first.note) == ("solubility", "")
-        assert view.note == f"{predictor.networks[0].name}, the first of 2 networks"
+    found = Explainer(predictor, method="gradients")("OC=CF")
+    assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
+    assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=0.01)
+    assert found.note == "the fine-tuned networks alone, which have the weight 1.00 in the prediction"
+    view = Explainer(predictor, method="attention")("OC=CF")
+    first = Explainer(predictor.networks[0], method="attention")("OC=CF")
+    assert np.array_equal(view.maps, first.maps)
+    assert (view.model, first.note) == ("solubility", "")
+    assert view.note == f"{predictor.networks[0].name}, the first of 2 networks"
     logs = fitted(tmp_path / "logs", GAP, networks=1, logarithmic=True)
-    found = Explainer(logs, part="networks")("OC=CF")
+    found = Explainer(logs, method="gradients")("OC=CF")
     assert 10.0**found.prediction == pytest.approx(float(logs.predict(["OC=CF"])[0]), rel=1e-5)
     assert found.unit == f"log10({GAP.units[0]})"
     classes = fitted(tmp_path / "classes", CLASSES, networks=1)
-    found = Explainer(classes, part="networks")("OC=CF")
+    found = Explainer(classes, method="gradients")("OC=CF")
     probability = 1.0 / (1.0 + np.exp(-found.prediction))
     assert probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
     assert found.probability is None  # of the whole model
 
 
-def test_the_stated_weight_is_that_of_the_networks_for_the_target(tmp_path):
+def test_gradients_of_networks_with_a_small_weight_are_refused(tmp_path):
     predictor = fitted(tmp_path, GAP, networks=1)
     stacks = {
         "0.15": Stack(("boosting", FINE_TUNED, "gaussian_process"), (0.6, 0.15, 0.25)),
+        "0.09": Stack(("boosting", FINE_TUNED, "gaussian_process"), (0.6, 0.09, 0.31)),
         "0.00": Stack(("boosting", "gaussian_process"), (0.6, 0.4)),
     }
     for weight, stack in stacks.items():
         predictor.model = replace(predictor.model, stacks=(stack,))
-        with pytest.raises(MolsliceError, match=f"which have the weight {weight} in the prediction"):
-            Explainer(predictor)
-        score = Explainer(predictor, part="networks").score
-        assert (
-            score.note == f"the mean of the fine-tuned networks, which have the weight {weight} in the model"
-        )
+        if weight == "0.15":
+            note = f"the fine-tuned networks alone, which have the weight {weight} in the prediction"
+            assert Explainer(predictor, method="gradients").score.note == note
+            continue
+        with pytest.raises(MolsliceError, match=f"weight {weight} in the prediction.*use the method shapley"):
+            Explainer(predictor, method="gradients")
+        assert Explainer(predictor, method="attention").method == "attention"
 
 
 def test_the_scale_and_the_weight_are_those_of_the_chosen_target(tmp_path):
     predictor = fitted(tmp_path, TWO, networks=1, member=TWO)
     stacks = tuple(Stack(("boosting", FINE_TUNED), (1 - weight, weight)) for weight in (0.75, 0.25))
     predictor.model = replace(predictor.model, stacks=stacks)
-    score = Explainer(predictor, target="logp", part="networks").score
+    score = Explainer(predictor, target="logp", method="gradients").score
     assert (score.name, score.unit) == ("logp", "")
     assert "weight 0.25" in score.note
     factor, offset = 2.0, 1.0  # of logp
@@ -360,15 +361,6 @@ def test_of_a_mixture_the_predicted_molecule_is_explained(tmp_path):
         Explainer(predictor)(salt)
 
 
-def test_a_fitted_model_without_networks_is_refused(tmp_path):
-    predictor = fitted(tmp_path, GAP, networks=0)
-    for part in (None, "networks"):
-        with pytest.raises(
-            MolsliceError, match="it has no fine-tuned networks; fit with --quality best, or explain a run"
-        ):
-            Explainer(predictor, part=part)
-
-
 def test_a_model_of_other_data_is_refused():
     folder = Path(__file__).parents[1] / "saved_models" / "series"
     for method in METHODS:
@@ -380,11 +372,6 @@ def test_a_shipped_model_puts_the_number_of_nitro_groups_on_them():
     found = explain("encoder-small", "O=[N+]([O-])c1ccc(CCO)cc1", target="fr_nitro")
     assert found.prediction == pytest.approx(1, abs=0.2)
     assert found.values[:3].sum() > 0.8 * np.abs(found.values).sum()
-
-
-def test_a_part_is_refused_where_there_is_none(tmp_path):
-    with pytest.raises(MolsliceError, match="has no parts; leave part out"):
-        Explainer(untrained(tmp_path), part="networks")
 
 
 def test_message_passing_is_explained_by_masking_only():

@@ -540,7 +540,7 @@ def test_networks_take_the_molecule_alone_and_the_findings_say_so(table, tmp_pat
     assert finding in about["findings"]
     predictor = load_model(tmp_path / "model")
     assert evaluate(predictor, _own_rows(predictor), progress=False)["rows"] == about["rows"]["test"]
-    explanation = Explainer(predictor, part="networks")("CCO")
+    explanation = Explainer(predictor, method="gradients")("CCO", GIVEN)
     assert explanation.note.endswith("and do not take temperature, laboratory")
 
 

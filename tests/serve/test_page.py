@@ -140,6 +140,52 @@ def test_intervals_and_the_nearest_molecule_are_shown(open_page):
     ]
 
 
+def test_contributions_that_take_long_are_computed_on_request(open_page):
+    page = open_page()
+    asked = []
+    card = {**CARD, "domain": False, "conditions": [], "explanations": True, "method": "shapley"}
+    row = {**ROW, "domain": None}
+    headline = {"label": "size", "unit": "m", "value": 1.23456, "interval": None}
+    found = {"target": "size", "unit": "m", "baseline": 1.0, "sum": 0.23456, "prediction": 1.23456}
+    found |= {
+        "note": None,
+        "headline": headline,
+        "atoms": [],
+        "svg": "<svg xmlns='http://www.w3.org/2000/svg'/>",
+    }
+
+    def answer(route):
+        asked.append(route.request.post_data_json)
+        route.fulfill(json=found)
+
+    page.route("**/models", lambda route: route.fulfill(json=[card]))
+    page.route(
+        "**/predict",
+        lambda route: route.fulfill(
+            json={"model": "fitted", "targets": card["targets"], "failed": 0, "predictions": [row]}
+        ),
+    )
+    page.route("**/explain", answer)
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="aspirin").click()
+    assert shown(page)[:2] == ["size", "1.235 m"]
+    text = page.locator("#contributions-text")
+    assert text.inner_text() == "Computed when you ask for them, in some seconds."
+    assert asked == []
+    page.get_by_role("button", name="Compute").click()
+    wait_until(lambda: text.inner_text().endswith("plus 0.2346 m from the atoms, gives 1.235 m."))
+    assert asked == [{"smiles": ASPIRIN, "model": "fitted", "conditions": None, "target": "size"}]
+    found |= {
+        "unit": "log-odds",
+        "headline": {**headline, "label": "size, probability of class 1", "unit": ""},
+    }
+    page.get_by_role("button", name="Compute").click()
+    wait_until(
+        lambda: text.inner_text().endswith("gives 1.235 log-odds (size, probability of class 1: 1.235).")
+    )
+
+
 def test_another_model_predicts_again(open_page):
     page = open_page()
     page.get_by_role("button", name="caffeine").click()

@@ -164,10 +164,28 @@ def test_a_model_without_training_molecules_refuses_to_compare(client):
 
 def test_what_cannot_be_explained_says_so(client):
     explained = {model["name"]: model["explanations"] for model in client.get("/models").json()}
-    assert explained == {"size": False, "big": False, "length": False, "first": True}
-    answer = client.post("/explain", json={"smiles": "C", "model": "size"})
+    assert explained == {"size": True, "big": True, "length": False, "first": True}
+    methods = {model["name"]: model["method"] for model in client.get("/models").json()}
+    assert methods == {"size": "shapley", "big": "shapley", "length": None, "first": "gradients"}
+    answer = client.post("/explain", json={"smiles": "C", "model": "length"})
     assert answer.status_code == 422
-    assert "molslice fit" in answer.json()["detail"]
+    assert "predicts multiclass" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("model", ["size", "big"])
+def test_what_is_explained_is_what_is_predicted(client, model):
+    asked = {"smiles": "OCc1ccncc1", "model": model}
+    (row,) = client.post("/predict", json={**asked, "interval": 0.9}).json()["predictions"]
+    found = client.post("/explain", json=asked).json()
+    assert found["headline"]["value"] == pytest.approx(row["values"][model], rel=1e-6)
+    explained = found["baseline"] + sum(atom["contribution"] for atom in found["atoms"])
+    if model == "size":
+        assert explained == pytest.approx(row["values"][model], rel=1e-5)
+        assert found["headline"]["interval"]["lower"] == pytest.approx(row["uncertainty"]["lower"][model])
+    else:
+        assert found["probability"] == pytest.approx(row["values"][model], abs=1e-6)
+        assert explained == pytest.approx(found["prediction"], abs=1e-6)
+    assert {atom["group"] for atom in found["atoms"]} == {None, 0, 1, 2}
 
 
 def test_a_file_gets_the_columns_of_its_intervals(client):

@@ -7,6 +7,8 @@ import { drawIn } from "./structure.js";
 const contributions = document.getElementById("contributions");
 const contributionsText = document.getElementById("contributions-text");
 const contributionsPicture = document.getElementById("contributions-picture");
+const askField = document.getElementById("explain-field");
+const ask = document.getElementById("explain");
 const target = document.getElementById("target");
 const targetField = document.getElementById("target-field");
 const nearest = document.getElementById("nearest");
@@ -42,24 +44,38 @@ function neighbor({ smiles, similarity, measured }, targets) {
   return element("li", {}, [picture, element("div", {}, lines)]);
 }
 
-// Show the contributions of the atoms to the chosen property, which stays chosen for the next molecule.
-export function showExplanation(smiles, model, targets) {
+// Show the contributions of the atoms to the chosen property, which stays chosen for the next molecule. They are
+// computed at once by gradients, and when the person asks for them by a method that takes longer.
+export function showExplanation(asked, targets, method) {
   const names = targets.map(({ name }) => name);
   const chosen = names.includes(target.value) ? target.value : names[0];
   target.replaceChildren(...names.map((name) => element("option", { value: name, text: name })));
   target.value = chosen;
   targetField.hidden = names.length < 2;
-  explained = { smiles, model };
+  explained = asked;
+  askField.hidden = method === "gradients";
   contributions.hidden = false;
-  explain();
+  begin();
 }
 
-target.addEventListener("change", () => explain());
+// Compute, or wait for the button if there is one.
+function begin() {
+  if (askField.hidden) explain();
+  else hidePicture("Computed when you ask for them, in some seconds.");
+}
+
+function hidePicture(text) {
+  latest += 1;
+  contributionsText.textContent = text;
+  contributionsPicture.hidden = true;
+}
+
+target.addEventListener("change", () => begin());
+ask.addEventListener("click", () => explain());
 
 async function explain() {
-  const number = ++latest;
-  contributionsText.textContent = "Computing …";
-  contributionsPicture.hidden = true;
+  hidePicture("Computing …");
+  const number = latest;
   try {
     const found = await request("/explain", {
       method: "POST",
@@ -67,7 +83,9 @@ async function explain() {
       body: JSON.stringify({ ...explained, target: target.value }),
     });
     if (number !== latest) return;
-    const prediction = withUnit(found.prediction, found.unit);
+    const { headline } = found;
+    const same = headline.unit === found.unit && !found.note;
+    const prediction = `${withUnit(found.prediction, found.unit)}${same ? "" : ` (${headline.label}: ${withUnit(headline.value, headline.unit)})`}`;
     contributionsText.textContent = `${found.target}: ${withUnit(found.baseline, found.unit)} for the saturated hydrocarbon with the same `
       + `skeleton, plus ${withUnit(found.sum, found.unit)} from the atoms, gives `
       + `${prediction}.${found.note ? ` This explains ${found.note}.` : ""}`;

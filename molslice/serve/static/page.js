@@ -11,7 +11,7 @@ const form = document.getElementById("molecule");
 const smiles = document.getElementById("smiles");
 const problem = document.getElementById("smiles-problem");
 const models = document.getElementById("model");
-const conditions = document.getElementById("conditions");
+const conditionFields = document.getElementById("conditions");
 const structure = document.getElementById("structure");
 const values = document.getElementById("values");
 const missing = document.getElementById("missing");
@@ -58,7 +58,7 @@ function level() {
 
 // A field for each condition that the model takes, such as a temperature.
 function showConditions() {
-  conditions.replaceChildren(...card().conditions.map((name) => {
+  conditionFields.replaceChildren(...card().conditions.map((name) => {
     const label = element("label", { text: name });
     label.append(element("input", { type: "text", name, autocomplete: "off", required: "" }));
     return label;
@@ -67,7 +67,7 @@ function showConditions() {
 
 // The value of each condition by name; null for a model without them.
 function givenConditions() {
-  const given = [...conditions.querySelectorAll("input")].map((field) => [field.name, field.value.trim()]);
+  const given = [...conditionFields.querySelectorAll("input")].map((field) => [field.name, field.value.trim()]);
   return given.length ? Object.fromEntries(given) : null;
 }
 
@@ -84,12 +84,12 @@ function hideProblem() {
 }
 
 // Show a prediction with what the model has besides: nearest training molecules and contributions of the atoms.
-function showPrediction(answer, text) {
+function showPrediction(answer, text, conditions) {
   const [row] = answer.predictions;
   const found = cards.get(answer.model) ?? card();
   values.replaceChildren(predictionTable(answer, row, found, LEVEL));
   if (row.domain !== null) showDomain(row.domain, answer.targets);
-  if (found.explanations) showExplanation(text, answer.model, answer.targets);
+  if (found.explanations) showExplanation({ smiles: text, model: answer.model, conditions }, answer.targets, found.method);
   const lacking = Object.keys(ABILITIES).filter((name) => !found[name]).map((name) => ABILITIES[name]);
   missing.textContent = `Not available for ${answer.model}: ${lacking.join(", ")}.`;
   missing.hidden = lacking.length === 0;
@@ -99,6 +99,7 @@ async function predict() {
   const text = smiles.value.trim();
   if (!text) return;
   const number = ++latest;
+  const conditions = givenConditions();
   shown = text;
   button.disabled = true;
   result.hidden = false;
@@ -112,12 +113,12 @@ async function predict() {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({
-        smiles: text, model: models.value || null, interval: level(), domain: card().domain, conditions: givenConditions(),
+        smiles: text, model: models.value || null, interval: level(), domain: card().domain, conditions,
       }),
     });
     if (number !== latest) return;
     const { error } = answer.predictions[0];
-    if (error === null) showPrediction(answer, text);
+    if (error === null) showPrediction(answer, text, conditions);
     else showProblem(error);
   } catch (error) {
     if (number === latest) showProblem(error.message);

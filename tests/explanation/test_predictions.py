@@ -1,0 +1,166 @@
+"""What is explained of a fitted model is what it predicts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from molslice import explain, fit, load_model
+from molslice.cli import main
+from molslice.explanation.explain import Explainer
+from molslice.inference.fitted import FittedPredictor
+from molslice.types import MolsliceError
+from tests.explanation.test_sanity import ENDS, NITRO, RINGS
+
+SAVED = Path(__file__).parents[1] / "saved_models"
+SMILES = [ring.format(end) for ring in RINGS for end in ENDS]
+COUNTS = [float(smiles.count(NITRO)) for smiles in SMILES]
+SHOWN = f"CCOC(=O)c1cc(Cl)cc({NITRO})c1"  # whose nitro group has the atoms 11 to 13
+GIVEN = {"solvent": "CCO", "temperature": "300", "species": "rat"}
+
+
+def fit_to(folder, values, **more):
+    """Fit a small model to values of `SMILES`."""
+    rows = "".join(f"{smiles},{value}\n" for smiles, value in zip(SMILES, values, strict=True))
+    folder.mkdir()
+    (folder / "measured.csv").write_text("smiles,count\n" + rows)
+    options = {"members": 2, "encoder": None, "quality": "fast", "split": "all", "quiet": True}
+    fit(folder / "measured.csv", "count", folder / "model", outliers="keep", **options, **more)
+    return load_model(folder / "model")
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    """Return a model that was fitted to the number of nitro groups."""
+    return fit_to(tmp_path_factory.mktemp("counting") / "nitro", COUNTS, kind="regression")
+
+
+@pytest.mark.parametrize("name", ["fit", "fit_log", "fit_encoder", "fit_networks", "fit_pairs"])
+def test_the_sum_is_the_prediction(name):
+    predictor = load_model(SAVED / name)
+    conditions = GIVEN if name == "fit_pairs" else None
+    predicted = float(predictor.predict(["OCc1ccncc1"], conditions=conditions)[0])
+    found = explain(predictor, "OCc1ccncc1", conditions=conditions)
+    total = found.baseline + found.values.sum()
+    if predictor.targets.kind == "classification":
+        assert found.unit == "log-odds"
+        total = 1.0 / (1.0 + np.exp(-total))
+        assert found.probability == pytest.approx(predicted, abs=1e-6)
+    if name == "fit_log":
+        assert found.unit == "log10(mg)"
+        total = 10.0**total
+    assert total == pytest.approx(predicted, abs=1e-5)
+    assert found.headline.value == predicted
+    assert (found.method, found.note, found.warning) == ("shapley", "", "")
+    assert found.values[2:5] == pytest.approx(found.values[[2, 7, 6]])  # the ring may be mirrored
+
+
+def test_the_headline_is_the_prediction_with_its_interval(tmp_path):
+    predictor = load_model(SAVED / "fit_log")
+    predicted = predictor.predict_with_errors(["CCO"], interval=0.9)
+    found = explain(predictor, "CCO")
+    low, high = predicted.lower[0, 0], predicted.upper[0, 0]
+    assert str(found.headline) == f"dose: {predicted.values[0, 0]:.4g} mg (90 %: {low:.3g} to {high:.3g})"
+    assert found.equation.startswith(f"{found.prediction:.4g} log10(mg) = {found.baseline:.4g} for the")
+    fields = found.to_dict()["headline"]
+    assert (fields["value"], fields["unit"]) == (predicted.values[0, 0], "mg")
+    assert fields["interval"] == {"level": 0.9, "lower": low, "upper": high}
+    classes = explain(SAVED / "fit_encoder", "CCO")
+    assert str(classes.headline) == f"wide, probability of class 1: {classes.headline.value:.4g}"
+
+
+def test_a_counted_group_gets_its_weight(counting):
+    found = Explainer(counting)(SHOWN)
+    atoms = [11, 12, 13]
+    assert "".join(found.elements[atom] for atom in atoms) == "NOO"
+    assert found.values[atoms].sum() == pytest.approx(1, abs=0.3)
+    assert np.abs(np.delete(found.values, atoms)).max() < 0.1
+    assert found.values[0] == found.values[1] == 0  # saturated carbons
+    without = Explainer(counting)("CCOC(=O)c1cccc(Cl)c1")
+    assert np.abs(without.values).max() < 0.15
+
+
+def test_random_values_have_another_picture(counting, tmp_path):
+    values = np.random.default_rng(0).permutation(COUNTS)
+    shuffled = fit_to(tmp_path / "shuffled", values, kind="regression")
+    before, after = (Explainer(model)(SHOWN).values for model in (counting, shuffled))
+    assert abs(after[[11, 12, 13]].sum()) < 0.3
+    assert spearmanr(before, after).statistic < 0.8
+
+
+def test_classes_have_log_odds_that_favor_the_group(tmp_path):
+    words = ["toxic" if NITRO in smiles else "safe" for smiles in SMILES]
+    model = fit_to(tmp_path / "words", words, positive="toxic")
+    found = Explainer(model)(SHOWN)
+    predicted = float(model.predict([SHOWN])[0])
+    assert str(found.headline) == f"count, probability of 'toxic': {predicted:.4g}"
+    assert np.argmax(found.values) in (11, 12, 13)
+
+
+def test_equal_atoms_have_equal_values_and_the_error_is_told(counting, monkeypatch):
+    for exact in (True, False):
+        monkeypatch.setattr("molslice.explanation.shapley.EXACT_PLAYERS", 11 if exact else 0)
+        found = Explainer(counting, max_evaluations=2_000 if exact else 200)(
+            "OCCN(CCO)c1cc(Cl)ncc1C(=O)N(CCF)CCF"
+        )
+        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-6)
+        assert (found.largest_standard_error == 0) == exact
+        error = 4 * found.largest_standard_error + 1e-9
+        assert found.values[0] == pytest.approx(found.values[6], abs=error)
+        assert found.values[-1] == pytest.approx(found.values[-4], abs=error)
+        shared = {tuple(group) for group in found.groups if len(group) > 1}
+        assert shared == {(7, 8, 9, 12, 13), (14, 15)}
+        assert found.to_dict()["atoms"][14]["group"] == found.to_dict()["atoms"][15]["group"]
+
+
+def test_a_molecule_is_predicted_once_for_all_choices_that_look_the_same(counting, monkeypatch):
+    asked, predict = [], FittedPredictor.predict_molecules
+
+    def count(self, molecules, *options):
+        asked.extend(molecules.canonical)
+        return predict(self, molecules, *options)
+
+    monkeypatch.setattr(FittedPredictor, "predict_molecules", count)
+    found = Explainer(counting)("Oc1ccncc1")
+    assert found.evaluations == len(asked) - 1 < 2**3  # the first is the headline
+    assert len(set(asked[1:])) == len(asked) - 1
+
+
+def test_networks_are_shown_alone_by_gradients_unless_their_weight_is_small():
+    found = explain(SAVED / "fit_networks", "OC=CF", method="gradients")
+    assert found.note == "the fine-tuned networks alone, which have the weight 0.26 in the prediction"
+    assert found.headline.value == pytest.approx(
+        float(load_model(SAVED / "fit_networks").predict("OC=CF")[0])
+    )
+    with pytest.raises(MolsliceError, match="fit has no fine-tuned networks; use the method shapley"):
+        explain(SAVED / "fit", "CCO", method="gradients")
+
+
+def test_the_shell_takes_conditions_of_molecules_and_of_files(tmp_path, capsys):
+    model = str(SAVED / "fit_pairs")
+    words = [word for name, value in GIVEN.items() for word in ("--condition", f"{name}={value}")]
+    assert main(["explain", model, "--smiles", "CCO", "--json", *words]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["explanations"]
+    assert listed["prediction"] == pytest.approx(explain(model, "CCO", conditions=GIVEN).prediction)
+    (tmp_path / "in.csv").write_text("smiles,solvent,temperature,species\nCCO,CCO,300,rat\nCCO,O,300,dog\n")
+    smiles = ["--smiles-column", "smiles"]
+    out = tmp_path / "out"
+    assert main(["explain", model, "--input", str(tmp_path / "in.csv"), "--out", str(out), *smiles]) == 0
+    rows = [json.loads(line) for line in (out / "explanations.jsonl").read_text().splitlines()]
+    assert rows[0]["prediction"] == pytest.approx(listed["prediction"])
+    assert rows[1]["prediction"] != rows[0]["prediction"]
+    capsys.readouterr()
+    assert main(["explain", model, "--smiles", "CCO"]) == 1
+    assert "takes the conditions temperature, species, solvent" in capsys.readouterr().err
+
+
+def test_the_table_has_the_prediction_and_the_sum(counting, capsys):
+    assert main(["explain", str(counting.folder), "--smiles", "CC[N+](=O)[O-]"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = Explainer(counting)("CC[N+](=O)[O-]")
+    assert lines[:2] == ["CC[N+](=O)[O-]", str(found.headline)]
+    assert lines[2].startswith(f"= {found.baseline:.4g} for the saturated hydrocarbon with this skeleton")
+    assert main(["explain", str(counting.folder), "--smiles", "c1cc"]) == 1
+    assert "cannot read the SMILES 'c1cc': not valid SMILES" in capsys.readouterr().err
