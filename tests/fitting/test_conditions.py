@@ -510,11 +510,19 @@ def test_estimators_take_the_columns_of_a_frame(rows):
         MolsliceRegressor(encoder=None, conditions=names).fit(list(frame["smiles"]), values)
 
 
-def test_export_and_explanation_refuse_with_a_reason(model, tmp_path):
+def test_export_refuses_with_a_reason(model, tmp_path):
     with pytest.raises(MolsliceError, match="was written by molslice fit"):
         export_model(model[0], tmp_path / "model.onnx")
-    with pytest.raises(MolsliceError, match="was written by molslice fit"):
-        Explainer(load_model(model[0]))
+
+
+def test_an_explanation_has_the_conditions_of_the_prediction(model):
+    predictor = load_model(model[0])
+    for given in (GIVEN, {**GIVEN, "temperature": 320.0}):
+        found = Explainer(predictor)("CCO", given)
+        predicted = float(predictor.predict(["CCO"], conditions=given)[0])
+        assert found.baseline + found.values.sum() == pytest.approx(predicted, abs=1e-5)
+    with pytest.raises(MolsliceError, match="takes the conditions temperature, laboratory"):
+        Explainer(predictor)("CCO")
 
 
 def test_mixtures_keep_their_conditions(rows, tmp_path):
@@ -535,6 +543,7 @@ def test_networks_take_the_molecule_alone_and_the_findings_say_so(table, tmp_pat
     monkeypatch.setattr(
         "molslice.fitting.stacks.MIN_WEIGHT", 0.0
     )  # of networks that are trained for one epoch
+    monkeypatch.setattr("molslice.explanation.score.LEAST_WEIGHT", 0.0)
     about = fitted(table, tmp_path / "model", encoder="encoder-small", quality="best")
     finding = "the fine-tuned networks take the molecule alone, not temperature, laboratory"
     assert finding in about["findings"]
