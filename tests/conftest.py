@@ -1,4 +1,4 @@
-"""Settings of every test: one thread, a fixed seed, and checks of the tensor shapes in signatures."""
+"""Settings of every test: one thread, a fixed seed, and checks of tensor shapes and of results as JSON."""
 
 import importlib
 import signal
@@ -10,10 +10,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests share their builders as `tests.<folder>.<file>`
 
-from tests import shapes  # noqa: E402
+from tests import json_results, shapes  # noqa: E402
 from tests.browser import CHROMIUM  # noqa: E402
 
 shapes.install("molslice")
+json_results.install()
 torch.set_num_threads(1)
 
 
