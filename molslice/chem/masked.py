@@ -1,7 +1,7 @@
 """Molecules in which some atoms are replaced by carbon."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from rdkit import Chem
@@ -73,6 +73,26 @@ class MaskableMolecule:
             except ChemError:  # the rings cannot be aromatic with these atoms, or one without another
                 continue
         return self._masked(masked, [])
+
+    def name(self, group: Sequence[int]) -> str:
+        """Return a SMILES of a group with what it is bonded to; of the carbons of a ring, of the ring.
+
+        Chlorine of a chlorobenzene is `cCl`, and nitrogen of an amide `CNC=O`. A stereo center is "".
+        """
+        atoms, bonds = {*group}, [(bond.GetBondType(), {*_ends(bond)}) for bond in self._mol.GetBonds()]
+        if atoms <= self._carbons:
+            atoms = atoms.union(*(ring for ring in self._rings if ring & atoms))
+        elif all(map(self._is_stereo_center, group)):
+            return ""
+        else:
+            atoms = atoms.union(*(ends for _, ends in bonds if ends & atoms))
+            atoms = atoms.union(*(ends for kind, ends in bonds if kind in MULTIPLE and ends & atoms))
+        return Chem.MolFragmentToSmiles(self._mol, sorted(atoms), isomericSmiles=False)
+
+    def _is_stereo_center(self, place: int) -> bool:
+        atom = self._mol.GetAtomWithIdx(place)
+        is_carbon = atom.GetAtomicNum() == CARBON and not atom.GetFormalCharge()
+        return is_carbon and all(bond.GetBondType() == SINGLE for bond in atom.GetBonds())
 
     def _masked(self, masked: set[int], rings: list[set[int]]) -> str:
         mol, aromatic = Chem.RWMol(self._mol), set().union(*rings)

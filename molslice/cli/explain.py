@@ -8,9 +8,13 @@ method attention gives the attention maps instead. Atoms have the order of the S
 
 One molecule is drawn to a file, several to a folder with one picture for each row and explanations.jsonl.
 Without --out the numbers are printed.
+
+With --global, a model of `molslice fit` is described over many molecules: how much its predictions change
+when a feature is shuffled among them, and when a substructure is masked.
 """
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
@@ -39,7 +43,8 @@ EXAMPLE = """\
   molslice explain gap-xtb --smiles "Cn1c(=O)c2c(ncn2C)n(C)c1=O" --out caffeine.svg
   molslice explain gap-xtb --smiles "CCO" "c1ccccc1O" --method shapley --out pictures
   molslice explain runs/first --input molecules.csv --out pictures --format png
-  molslice explain solubility --smiles "CCO" --json                      # of molslice fit"""
+  molslice explain solubility --smiles "CCO" --json                      # of molslice fit
+  molslice explain solubility --global --out overview                    # what matters over many molecules"""
 METHODS = ("gradients", "shapley", "attention")  # as in `molslice.explanation`, which imports torch
 FORMATS = ("svg", "png")
 
@@ -47,9 +52,16 @@ FORMATS = ("svg", "png")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     add_model(parser)
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     add_smiles(what)
     add_input(what)
+    parser.add_argument(
+        "--global",
+        dest="overview",
+        action="store_true",
+        help="features and substructures that matter over the molecules of --input (default: the rows of the "
+        "fit), as a figure and a table",
+    )
     parser.add_argument(
         "--out",
         type=file_path,
@@ -80,17 +92,21 @@ def run(args: argparse.Namespace) -> int:
     check_needs(args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles"})
     if args.max_evaluations is not None and args.method in ("gradients", "attention"):
         args.usage_error("--max-evaluations needs --method shapley")
+    if args.smiles is None and args.input is None and not args.overview:
+        args.usage_error("one of the arguments --smiles --input --global is required")
     if args.input is not None and args.out is None:
         args.usage_error("--input needs --out, a folder")
     is_picture = args.out is not None and args.out.suffix.lower() in (".svg", ".png")
     is_folder = args.out is not None and not is_picture
-    several = args.input is not None or len(args.smiles) > 1
+    several = args.smiles is None or len(args.smiles) > 1
     if is_picture and several:
         args.usage_error("--out is one picture; give a folder for several molecules")
     if args.out is not None and args.out.suffix and is_folder and not args.out.is_dir():
         args.usage_error(f"a picture ends in .svg or .png, and a folder has no ending, got {str(args.out)!r}")
     if args.format and not is_folder:
         args.usage_error("--format needs --out, a folder")
+    if args.overview:
+        return _survey(args, is_folder)
     from molslice.explanation.explain import Explainer
     from molslice.files.atomic import reserved
 
@@ -101,6 +117,34 @@ def run(args: argparse.Namespace) -> int:
         return _explain_to_folder(explainer, args)
     with reserved(args.out):
         return _explain_listed(explainer, args)
+
+
+def _survey(args: argparse.Namespace, is_folder: bool) -> int:
+    """Write the global view of a fitted model."""
+    if not is_folder:
+        args.usage_error("--global needs --out, a folder")
+    for name in ("smiles", "method", "max_evaluations"):
+        if getattr(args, name) is not None:
+            args.usage_error(f"--{name.replace('_', '-')}: not with --global")
+    from molslice.explanation.overview import write_overview
+    from molslice.explanation.picture_folder import read_rows
+    from molslice.explanation.score import PredictionScore, find_score
+    from molslice.folders.fitted import ROW_COLUMNS, ROWS
+    from molslice.types import MolsliceError
+
+    predictor = load_chosen_model(args)
+    score = find_score(predictor, args.target, "shapley")
+    if not isinstance(score, PredictionScore):
+        raise MolsliceError(f"--global needs a model of molslice fit; {predictor.name} is a network")
+    column = args.smiles_column or (None if args.input else ROW_COLUMNS[0])
+    read = read_rows(predictor, args.input or [score.predictor.folder / ROWS], column, args.delimiter)
+    rows = (row for _, row in read)
+    ending = f".{args.format or FORMATS[0]}"
+    effects = write_overview(score, rows, args.out, ending=ending, progress=True)
+    if args.json:
+        write_json({"model": predictor.name, "output": args.out, "effects": [asdict(one) for one in effects]})
+    tell(f"global view of {effects[0].molecules} molecules written to {args.out}")
+    return 0
 
 
 def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ Modules:
     surrogate: A smooth approximation of a game, whose Shapley values are known.
     attention: The attention maps of all layers.
     result: The explanations, as JSON and as pictures.
+    overview: What a model depends on over many molecules.
     picture_folder: Explains many molecules to a folder.
 
 Imports: `inference` and the packages below it.

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from molslice.data.molecules.describe import DescribedMolecules
 from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.folders.fitted import FINE_TUNED
 from molslice.inference.base import SmilesPredictor
@@ -135,14 +136,16 @@ class PredictionScore:
         values = []
         with self.predictor.reader() as reader:
             for molecules in reader.read(chunks):
-                predictions = self.predictor.predict_molecules(molecules)
-                if reason := next(filter(None, predictions.errors), None):
-                    raise MolsliceError(reason)
-                values.append(predictions.values[:, self.column].astype(np.float64))
+                values.append(self.of_molecules(molecules))
                 advance(len(molecules))
-        return self._on_scale(np.concatenate(values))
+        return np.concatenate(values)
 
-    def _on_scale(self, values: np.ndarray) -> np.ndarray:
+    def of_molecules(self, molecules: DescribedMolecules) -> np.ndarray:
+        """Return the score of described molecules, as `__call__`."""
+        predictions = self.predictor.predict_molecules(molecules)
+        if reason := next(filter(None, predictions.errors), None):
+            raise MolsliceError(reason)
+        values = predictions.values[:, self.column].astype(np.float64)
         if self.unit == LOG_ODDS:
             return log_odds(values)
         is_logarithm = self.predictor.model.stacks[self.column].logarithmic

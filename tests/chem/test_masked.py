@@ -67,3 +67,9 @@ def test_the_order_of_the_atoms_changes_nothing():
     choices = np.array([[n >> k & 1 for k in range(4)] for n in range(16)], bool)
     masked = [{canonical(molecule.masked(mask)) for mask in choices} for molecule in (one, two)]
     assert masked[0] == masked[1]
+
+
+def test_a_group_has_the_name_of_what_it_is_in():
+    molecule = MaskableMolecule("CC(=O)Nc1ccc(Cl)nc1[C@H](F)CO")
+    names = [molecule.name(group) for group in molecule.groups]
+    assert names == ["CC(N)=O", "cNC=O", "c1ccncc1", "cCl", "cnc", "", "CF", "CO"]

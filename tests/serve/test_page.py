@@ -120,7 +120,9 @@ def test_intervals_and_the_nearest_molecule_are_shown(open_page):
     page.wait_for_selector("#model option", state="attached")
     page.get_by_role("button", name="aspirin").click()
     assert shown(page) == ["size", "1.235 m", "1 to unlimited m", "0.1 m"]
-    assert asked == [{"smiles": ASPIRIN, "model": "fitted", "interval": 0.9, "domain": True}]
+    assert asked == [
+        {"smiles": ASPIRIN, "model": "fitted", "interval": 0.9, "domain": True, "conditions": None}
+    ]
     assert page.locator("#nearest-text").inner_text() == f"Outside the domain: {ATTACK}."
     assert [
         [line for line in item.inner_text().split("\n") if line]
@@ -305,24 +307,22 @@ def test_the_property_of_the_contributions_can_be_chosen(open_page):
     page.get_by_role("combobox", name="Model").select_option("second")
     page.get_by_role("button", name="caffeine").click()
     page.wait_for_selector("#contributions-picture", state="visible")
-    assert page.locator("#contributions-text").inner_text().startswith("To gap: ")
+    assert page.locator("#contributions-text").inner_text().startswith("gap: ")
     page.get_by_role("combobox", name="Property").select_option("logp")
     wait_until(
         lambda: page.evaluate(
-            "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+            "document.getElementById('contributions-text').textContent.startsWith('logp: ')"
         )
     )
     page.get_by_role("button", name="aspirin").click()  # the choice stays
     wait_until(
         lambda: page.evaluate(
-            "document.getElementById('contributions-text').textContent.startsWith('To logp: ')"
+            "document.getElementById('contributions-text').textContent.startsWith('logp: ')"
         )
     )
     page.get_by_role("combobox", name="Model").select_option("first")
     wait_until(
-        lambda: page.evaluate(
-            "document.getElementById('contributions-text').textContent.startsWith('To gap: ')"
-        )
+        lambda: page.evaluate("document.getElementById('contributions-text').textContent.startsWith('gap: ')")
     )
     assert page.locator("#target-field").is_hidden()
 

@@ -1,0 +1,66 @@
+import csv
+
+import pytest
+
+from molslice.cli import main
+from molslice.explanation.overview import find_effects
+from molslice.explanation.score import find_score
+from molslice.inference.load import load_model
+from molslice.types import MolsliceError
+from tests.explanation.test_predictions import COUNTS, SAVED, fit_to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the model of the number of nitro groups, and its global view."""
+    folder = tmp_path_factory.mktemp("overview")
+    fit_to(folder / "nitro", COUNTS, kind="regression")
+    words = ["explain", str(folder / "nitro/model"), "--global", "--out", str(folder / "view")]
+    assert main([*words, "--quiet"]) == 0
+    return folder
+
+
+def test_the_counted_substructure_and_its_descriptor_come_first(folder):
+    with (folder / "view/global.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    features = [line for line in lines if line["kind"] == "feature"]
+    groups = [line for line in lines if line["kind"] == "substructure"]
+    assert any("fr_nitro" in f"{line['name']} {line['together']}".split() for line in features[:4])
+    assert "[N+](=O)[O-]" in groups[0]["name"] or "O=[N+][O-]" in groups[0]["name"]
+    assert float(groups[0]["effect"]) == pytest.approx(1, abs=0.3)
+    by_name = {line["name"]: line for line in groups}
+    assert abs(float(by_name["cCl"]["effect"])) < 0.2
+    assert int(by_name["cCl"]["molecules"]) == 3  # benzene, pyridine and furan
+    assert "fr_nitro" in (folder / "view/global.svg").read_text()
+
+
+def test_rows_of_a_file_with_conditions_are_taken(tmp_path):
+    predictor = load_model(SAVED / "fit_pairs")
+    score = find_score(predictor, method="shapley")
+    rows = predictor.conditioned(
+        ["CCO", "CCN", "bad", *(f"{'C' * length}Cl" for length in range(1, 10))],
+        lambda names: {
+            "solvent": ["CCO", "O"] * 6,
+            "temperature": [*range(290, 302)],
+            "species": ["rat", "dog"] * 6,
+        },
+    )
+    effects = find_effects(score, rows)
+    assert {"temperature", "species", "solvent"} <= {effect.name for effect in effects}
+    assert {effect.molecules for effect in effects if effect.kind == "feature"} == {11}
+    with pytest.raises(MolsliceError, match="needs 10 readable molecules, got 2"):
+        find_effects(score, rows[:3])
+
+
+def test_wrong_usage(folder, tmp_path, capsys):
+    model = str(folder / "nitro/model")
+    for words, message in (
+        (["--global"], "--global needs --out, a folder"),
+        (["--global", "--smiles", "C", "--out", "o"], "--smiles: not with --global"),
+        ([], "one of the arguments --smiles --input --global is required"),
+    ):
+        assert main(["explain", model, *words]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["explain", "gap-xtb", "--global", "--out", str(tmp_path / "o")]) == 1
+    assert "--global needs a model of molslice fit" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
