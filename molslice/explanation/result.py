@@ -33,7 +33,7 @@ class Headline:
         text = f"{self.label}: {_number(self.value, self.unit)}"
         if self.interval is None:
             return text
-        low, high = (_number(end, "", 3) for end in self.interval)
+        low, high = ("unlimited" if math.isinf(end) else _number(end, "", 3) for end in self.interval)
         return f"{text} ({100 * self.level:.0f} %: {low} to {high})"
 
     def to_dict(self) -> dict[str, Any]:

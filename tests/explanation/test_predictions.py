@@ -1,6 +1,7 @@
 """What is explained of a fitted model is what it predicts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_the_headline_is_the_prediction_with_its_interval(tmp_path):
     fields = found.to_dict()["headline"]
     assert (fields["value"], fields["unit"]) == (predicted.values[0, 0], "mg")
     assert fields["interval"] == {"level": 0.9, "lower": low, "upper": high}
+    assert str(replace(found.headline, interval=(-np.inf, 2.0))).endswith("(90 %: unlimited to 2)")
     classes = explain(SAVED / "fit_encoder", "CCO")
     assert str(classes.headline) == f"wide, probability of class 1: {classes.headline.value:.4g}"
 
