@@ -218,13 +218,18 @@ def uncertainty_text(result: dict[str, Any]) -> str:
         if "brier_score" in target:
             error, brier = (target[name]["predicted"] for name in ("calibration_error", "brier_score"))
             lines.append(f"{target['name']}: calibration error {error:.3f}; Brier score {brier:.3f}")
-    size = size_label(result["targets"][0])
+    size = size_label(*result["targets"])
     return "\n".join(
         [
             text_table(("target", "interval", "coverage", size), levels),
             "",
             *(
-                [text_table(("target", "class", "rows", "interval", "coverage", size), classes), ""]
+                [
+                    text_table(
+                        ("target", "class", "rows", "interval", "coverage", "classes in a set"), classes
+                    ),
+                    "",
+                ]
                 * bool(classes)
             ),
             text_table(("target", "molecules", "rows", "error", "interval", "coverage", size), groups),
@@ -248,15 +253,17 @@ def result_text(result: dict[str, Any]) -> str:
     from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
     metric = result["metric"]
-    label = METRIC_LABELS[metric]
     atoms = f", atoms {result['atoms']}" if "atoms" in result else ""
-    rows = [
-        (target["name"], format_metric(target[metric]), target["unit"] or "-", str(target["count"]))
-        for target in result["targets"]
-    ]
+    rows = []
+    for target in result["targets"]:
+        announced = metric or next(name for name in target if name in METRIC_LABELS)
+        cells = format_metric(target[announced]), target["unit"] or "-", str(target["count"])
+        rows.append((target["name"], *([] if metric else [METRIC_LABELS[announced]]), *cells))
+    value = f"{result['split']} {METRIC_LABELS[metric]}" if metric else result["split"]
+    header = ("target", *([] if metric else ["metric"]), value, "unit", "labels")
     failed = f" ({result['failed']} could not be read)" if result["failed"] else ""
     lines = [
-        text_table(("target", f"{result['split']} {label}", "unit", "labels"), rows),
+        text_table(header, rows),
         "",
         f"{result['noun']:<10}  {result['rows']:,}{failed}{atoms}",
     ]

@@ -79,8 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kind",
+        action="append",
         choices=("regression", "classification", "multiclass"),
-        help="kind of the targets (default: detected)",
+        help="kind of the targets, once or for each (default: detected)",
     )
     parser.add_argument(
         "--positive",
@@ -89,7 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="class 1 of a target with two classes that are words; repeatable",
     )
     parser.add_argument(
-        "--order", metavar="WORD,WORD,...", help="three or more classes, from the lowest to the highest"
+        "--order",
+        action="append",
+        metavar="WORD,WORD,...",
+        help="three or more classes of a target, from the lowest to the highest; repeatable",
     )
     parser.add_argument(
         "--class-weight", choices=("balanced",), help="give all classes the same weight (default: all rows)"
@@ -249,7 +253,11 @@ def run(args: argparse.Namespace) -> int:
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
     tell_device(args, device)
     options = {name: value for name, value in vars(args).items() if name in signature(fit).parameters}
-    options |= {"device": device, "missing_values": args.missing_value, "order": args.order or None}
+    options |= {
+        "device": device,
+        "missing_values": args.missing_value,
+        "order": [word.split(",") for word in args.order or ()] or None,
+    }
     if args.units and len(args.units) == 1:
         options["units"] = args.units[0]
     options = {name: value for name, value in options.items() if value is not None}

@@ -353,8 +353,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         """
         predictions = self._predictions(X)
         if predictions.labels is not None:
-            known = np.array([label != "" for label in predictions.labels], bool)
-            codes = np.array([int(label or 0) for label in predictions.labels], int)
+            known = np.array([label != "" for (label,) in predictions.labels], bool)
+            codes = np.array([int(label or 0) for (label,) in predictions.labels], int)
             return _labels(np.asarray(self.classes_), codes, known)
         probable = predictions.values
         classes: Any = [self.classes_] if self._is_flat else self.classes_

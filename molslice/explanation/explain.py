@@ -113,7 +113,7 @@ class Explainer:
     @cached_property
     def _options(self) -> PredictionOptions:
         """What a prediction of numbers has besides its value: an interval, if the model knows its errors."""
-        if self.predictor.targets.kind == "regression":
+        if self.score.unit != LOG_ODDS:
             with suppress(MolsliceError):
                 return self.predictor.find_options(LEVEL)
         return PLAIN

@@ -22,6 +22,8 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
+from molslice.learners.stacking import Stack
+from molslice.tasks.target_types import column_slices, part_slices
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
 from molslice.uncertainty.probabilities import log_odds
@@ -114,6 +116,7 @@ class PredictionScore:
         name: Name of the target.
         unit: Unit of the target, `log10(unit)` if its logarithm is learned, `log-odds` for classes.
         spread: Standard deviation of the target over the training rows, in the unit; 1 for classes.
+        is_logarithmic: Whether the logarithm of the target is learned.
         note: Always "".
     """
 
@@ -122,6 +125,7 @@ class PredictionScore:
     name: str
     unit: str
     spread: float
+    is_logarithmic: bool = False
     note: str = ""
 
     def __call__(self, rows: list[str], advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
@@ -148,8 +152,7 @@ class PredictionScore:
         values = predictions.values[:, self.column].astype(np.float64)
         if self.unit == LOG_ODDS:
             return log_odds(values)
-        is_logarithm = self.predictor.model.stacks[self.column].logarithmic
-        return np.log10(values) if is_logarithm else values
+        return np.log10(values) if self.is_logarithmic else values
 
 
 def find_score(
@@ -161,12 +164,13 @@ def find_score(
         MolsliceError: The target is unknown or not clear, or the model cannot be explained.
     """
     predictor.reader()  # refuses a model that does not take molecules
-    if predictor.targets.kind not in ("regression", "classification"):
-        raise MolsliceError(
-            f"{predictor.name} predicts {predictor.targets.kind}; explanations need a regression or classes "
-            "0 and 1"
-        )
     column = _find_target(predictor, target)
+    kind = predictor.types[column].kind
+    if kind not in ("regression", "classification"):
+        what = kind if len(predictor.types) == 1 else f"several classes of {predictor.target_names[column]}"
+        raise MolsliceError(
+            f"{predictor.name} predicts {what}; explanations need a regression or classes 0 and 1"
+        )
     if isinstance(predictor, FittedPredictor):
         if method == "shapley":
             return _score_of_prediction(predictor, column)
@@ -190,7 +194,8 @@ def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
     if target in names:
         return names.index(target)
     if target in predictor.columns:
-        return predictor.columns.index(target)
+        place = predictor.columns.index(target)
+        return next(i for i, of_target in enumerate(column_slices(predictor.types)) if place < of_target.stop)
     near = get_close_matches(target, names, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choices: {shown}"
     raise MolsliceError(f"{predictor.name} has no target {target!r}; {hint}")
@@ -213,32 +218,43 @@ def _score(
     return Score(networks, column, composed, targets.names[column], unit, spread, note)
 
 
-def _score_of_prediction(predictor: FittedPredictor, column: int) -> PredictionScore:
-    targets = predictor.targets
-    name, unit = targets.names[column], _unit(predictor, column)
-    return PredictionScore(predictor, column, name, unit, targets.std[column])
+def _score_of_prediction(predictor: FittedPredictor, target: int) -> PredictionScore:
+    column = [*column_slices(predictor.types)][target].start
+    return PredictionScore(
+        predictor,
+        column,
+        predictor.target_names[target],
+        _unit(predictor, target),
+        predictor.targets.std[target],
+        is_logarithmic=_stack(predictor, target).logarithmic,
+    )
 
 
-def _unit(predictor: FittedPredictor, column: int) -> str:
-    targets = predictor.targets
-    if targets.kind == "classification":
+def _stack(predictor: FittedPredictor, target: int) -> Stack:
+    return predictor.model.stacks[[*part_slices(predictor.types)][target].start]
+
+
+def _unit(predictor: FittedPredictor, target: int) -> str:
+    if predictor.types[target].has_classes:
         return LOG_ODDS
-    unit = targets.units[column]
-    return f"log10({unit or targets.names[column]})" if predictor.model.stacks[column].logarithmic else unit
+    unit = predictor.target_units[target]
+    is_logarithmic = _stack(predictor, target).logarithmic
+    return f"log10({unit or predictor.target_names[target]})" if is_logarithmic else unit
 
 
-def _score_of_networks(predictor: FittedPredictor, column: int, least_weight: float) -> Score:
-    stack = predictor.model.stacks[column]
-    networks = tuple(network for network in predictor.networks if isinstance(network, Predictor))
+def _score_of_networks(predictor: FittedPredictor, target: int, least_weight: float) -> Score:
+    learned = [*part_slices(predictor.types)][target].start
+    stack, groups = predictor.model.stacks[learned], predictor.networks_by_kind()
+    group, networks = next((of for of in groups if learned in of[0].columns), (None, ()))
     weight = dict(zip(stack.names, stack.weights, strict=True)).get(FINE_TUNED, 0.0)
-    if not networks:
+    if group is None or not networks:
         raise MolsliceError(f"{predictor.name} has no fine-tuned networks; use the method shapley")
     if weight < least_weight:
         raise MolsliceError(
             f"the fine-tuned networks of {predictor.name} have the weight {weight:.2f} in the prediction, so "
             "that their gradients do not explain it; use the method shapley"
         )
-    targets = predictor.targets
+    targets, column = group.targets, group.columns.index(learned)
     scale = (1.0, 0.0)
     if targets.kind == "regression":  # the networks predict standardized values, as in `network_scores`
         scale = (targets.std[column], targets.mean[column])
@@ -246,4 +262,4 @@ def _score_of_networks(predictor: FittedPredictor, column: int, least_weight: fl
     if predictor.conditions:
         note += f" and do not take {', '.join(predictor.condition_names)}"
     score = _score(networks, targets, column, (scale,) * len(networks), note)
-    return replace(score, unit=_unit(predictor, column))
+    return replace(score, unit=_unit(predictor, target))

@@ -15,11 +15,18 @@ STANDARD_ERROR = (
 def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: its errors, also on the held-out rows if any.
 
-    An error has its standard error, except in older folders.
+    An error has its standard error, except in older folders. If the targets have different metrics, a column
+    names them.
     """
-    label = record["metric_label"]
-    header = ["target", "unit", "rows", f"cross-validated {label}", "held-out rows"]
-    header += [f"{name} {label}" for name in NAMES]
+    label = record.get("metric_label")
+    of_label = f" {label}" if label else ""
+    header = ["target", "unit", *([] if label else ["metric"])]
+    header += [
+        "rows",
+        f"cross-validated{of_label}",
+        "held-out rows",
+        *(f"{name}{of_label}" for name in NAMES),
+    ]
     rows = []
     for result in record["results"]:
         spreads = result.get("standard_errors", {"cross_validated": None, "test": {}})
@@ -28,6 +35,7 @@ def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
             [
                 result["target"],
                 result["unit"] or "-",
+                *([] if label else [METRIC_LABELS[result["metric"]]]),
                 f"{result['train_rows']:,}",
                 format_metric(result["cross_validated"], spreads["cross_validated"]),
                 f"{result['test_rows']:,}",
@@ -70,11 +78,13 @@ class TunedTarget(NamedTuple):
 
     Attributes:
         name: The target.
+        label: The label of the metric.
         trials: The trials in order; empty if there was no time for the first one.
         changes: The chosen settings that are not the defaults; "" if all are.
     """
 
     name: str
+    label: str
     trials: Sequence[Mapping[str, Any]]
     changes: str
 
@@ -87,22 +97,31 @@ class TunedTarget(NamedTuple):
 def tuned_targets(record: Mapping[str, Any]) -> list[TunedTarget]:
     """List the targets of a fit that was tuned; empty without tuning."""
     targets = []
-    for name in record["targets"]["names"] if "tuning" in record else ():
+    for result in record["results"] if "tuning" in record else ():
+        name, metric = result["target"], result.get("metric", record.get("metric"))
         trials = [trial for trial in record["tuning"] if trial["target"] == name]
-        targets.append(TunedTarget(name, trials, _changed_settings(trials) if trials else ""))
+        targets.append(
+            TunedTarget(name, METRIC_LABELS[metric], trials, _changed_settings(trials) if trials else "")
+        )
     return targets
 
 
 def tuning_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the column names and one row for each target: what tuning changed. No rows without tuning."""
-    label, rows = record["metric_label"], []
-    for target in tuned_targets(record):
+    rows, targets = [], tuned_targets(record)
+    labels = {target.label for target in targets}
+    for target in targets:
         if target.trials:
             errors = [
                 format_metric(trial["cross_validated"], trial["standard_error"])
                 for trial in (target.trials[0], target.best)
             ]
-            rows.append([target.name, f"{len(target.trials):,}", *errors, target.changes or "the defaults"])
+            metric = [target.label] if len(labels) > 1 else []
+            count = f"{len(target.trials):,}"
+            rows.append([target.name, *metric, count, *errors, target.changes or "the defaults"])
+    if len(labels) > 1:
+        return ["target", "metric", "trials", "with defaults", "as chosen", "chosen"], rows
+    label = "".join(labels)
     return ["target", "trials", f"{label} with defaults", f"{label} as chosen", "chosen"], rows
 
 
@@ -118,9 +137,10 @@ def tuning_note(record: Mapping[str, Any]) -> str:
 
 def describe_tuning(record: Mapping[str, Any]) -> list[str]:
     """Say what tuning changed, a sentence for each target, and `tuning_note`."""
-    label, sentences = f"cross-validated {record['metric_label']}", []
+    sentences = []
     for target in tuned_targets(record):
-        name, trials, changes = target
+        name, label, trials, changes = target
+        label = f"cross-validated {label}"
         if not trials:
             sentences.append(f"{name}: not tuned, because the learners with their defaults took all the time")
             continue

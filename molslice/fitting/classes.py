@@ -19,6 +19,7 @@ from molslice.files.tables.classes import (
 from molslice.files.urls import File
 from molslice.fitting.data import FitOptions
 from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
@@ -35,34 +36,13 @@ class ReadClasses:
 
     Attributes:
         values: Index of the class of each row, NaN where missing, float64 [n], by target.
-        words: The names of class 0 and class 1 by target, unless all of them are `KNOWN_CLASSES`.
-        several: The classes of the only target, if it has more than two.
+        types: Their types, by target.
         meanings: What the words mean, one sentence each.
     """
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    several: SeveralClasses | None = None
+    types: dict[str, TargetType] = field(default_factory=dict)
     meanings: list[str] = field(default_factory=list)
-
-    def kind(self, targets: np.ndarray, names: Sequence[str], path: File) -> Kind | None:
-        """Return the kind of all targets if some are read as words; else None.
-
-        Raises:
-            MolsliceError: Another target has numbers that are no classes.
-        """
-        if self.several is not None:
-            return "multiclass"
-        if not self.values:
-            return None
-        for name, values in zip(names, targets.T, strict=True):
-            if np.isin(values[np.isfinite(values)], (0.0, 1.0)).all():
-                continue
-            raise MolsliceError(
-                f"{path}: the column {next(iter(self.values))!r} has classes, but {name!r} has numbers; fit "
-                "them one by one"
-            )
-        return "classification"
 
 
 def listed_words(option: str, words: str | Sequence[str]) -> tuple[str, ...]:
@@ -77,6 +57,17 @@ def listed_words(option: str, words: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(word.strip() for word in listed)
 
 
+def listed_orders(order: str | Sequence[str] | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return the orders of classes: one, as a text with commas or a list of words, or a list of several.
+
+    Raises:
+        MolsliceError: They are neither, or a word is empty.
+    """
+    if isinstance(order, list | tuple) and not any(isinstance(one, str) for one in order):
+        return tuple(listed_words("order", one) for one in order)
+    return (listed_words("order", order),)  # type: ignore[arg-type]
+
+
 def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOptions) -> list[str]:
     """Find the targets that are read as words, by the first rows of a table or by the options.
 
@@ -85,11 +76,7 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
     Raises:
         MolsliceError: The options contradict each other.
     """
-    _check_options(names, options)
-    if options.kind == "regression":
-        return []
-    if options.kind == "multiclass" or options.order:
-        return list(names)
+    _check_options(options)
     places = [table.find(name) for name in names]
 
     def cells(size: int) -> dict[str, list[str]]:
@@ -101,72 +88,111 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
         first = cells(MORE_ROWS)
     return [
         name
-        for name, texts in first.items()
-        if has_words(texts, options.written)
-        and (options.positive or not TRUTH.keys() >= {*map(class_key, count_classes(texts, options.written))})
+        for (name, texts), kind in zip(first.items(), options.kinds_of(names), strict=True)
+        if kind == "multiclass"
+        or (options.order and len(names) == 1)
+        or (
+            kind != "regression"
+            and has_words(texts, options.written)
+            and (
+                options.positive
+                or not TRUTH.keys() >= {*map(class_key, count_classes(texts, options.written))}
+            )
+        )
     ]
 
 
-def _check_options(names: Sequence[str], options: FitOptions) -> None:
-    kind, order = options.kind, options.order
-    if (order or kind == "multiclass") and len(names) > 1:
-        raise MolsliceError(f"several classes are learned of one target at a time, got {', '.join(names)}")
-    if order and kind not in (None, "multiclass"):
-        raise MolsliceError(f"an order needs the kind multiclass, got {kind}")
-    if order and options.positive:
+def _check_options(options: FitOptions) -> None:
+    kinds = {*(options.kinds or (None,))}
+    given = ", ".join(sorted(filter(None, kinds)))
+    if options.order and not kinds & {None, "multiclass"}:
+        raise MolsliceError(f"an order needs the kind multiclass, got {given}")
+    if options.order and options.positive and len(options.kinds) <= 1:
         raise MolsliceError("positive names class 1 of two classes, and does not go with an order")
-    if options.positive and kind not in (None, "classification"):
-        raise MolsliceError(f"positive needs the kind classification, got {kind}")
-    if order and not 3 <= len({class_key(word) for word in order}) == len(order) <= MAX_CLASSES:
-        raise MolsliceError(
-            f"an order must name 3 to {MAX_CLASSES} different classes, got {', '.join(order)}; for two "
-            "classes, name class 1 with positive"
-        )
+    if options.positive and not kinds & {None, "classification"}:
+        raise MolsliceError(f"positive needs the kind classification, got {given}")
+    for order in options.order:
+        if not 3 <= len({class_key(word) for word in order}) == len(order) <= MAX_CLASSES:
+            raise MolsliceError(
+                f"an order must name 3 to {MAX_CLASSES} different classes, got {', '.join(order)}; for two "
+                "classes, name class 1 with positive"
+            )
 
 
 def read_classes(
-    texts: Mapping[str, Sequence[str]], options: FitOptions, path: File, where: Callable[[int], str]
+    texts: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    options: FitOptions,
+    path: File,
+    where: Callable[[int], str],
 ) -> ReadClasses:
     """Find the classes of columns, and read their cells.
 
-    `texts` has the cells of each target that is read as words; `where` describes a row for messages.
+    `texts` has the cells of each target that is read as words, of all targets with `names`; `where` describes
+    a row for messages.
 
     Raises:
-        MolsliceError: A column has too few or too many classes, a cell is not one of them, or a word of
-            `positive` is not a class.
+        MolsliceError: A column has too few or too many classes, a cell is not one of them, a word of
+            `positive` is not a class, or no target has the classes of an order.
     """
     result, unused = ReadClasses(), {class_key(word): word for word in options.positive}
+    kinds, waiting = dict(zip(names, options.kinds_of(names), strict=True)), [*options.order]
     for name, cells in texts.items():
-        counts = count_classes(cells, options.written)
+        counts, column = count_classes(cells, options.written), f"{path}, column {name!r}"
         known = {word: KNOWN_CLASSES.get(class_key(word)) for word in counts}
         chosen = [word for word in counts if class_key(word) in unused]
-        if not chosen and not options.order and options.kind != "multiclass" and None not in known.values():
+        order = () if kinds[name] == "classification" else _find_order(counts, options.order, names, column)
+        waiting = [one for one in waiting if one != order]
+        asked = bool(order) or kinds[name] == "multiclass"
+        if not chosen and not asked and None not in known.values():
             result.values[name] = known_numbers(cells, options.written)
+            result.types[name] = TargetType("classification")
             meanings = class_words({name: cells}, options.written)
             result.meanings += [f"{name}: {', '.join(meaning)}" for meaning in meanings.values()]
             continue
-        if not options.order and options.kind != "multiclass":
+        if not asked:
             _refuse_numbers(name, cells, counts, where)
-        classes = _choose_classes(name, counts, chosen, options, f"{path}, column {name!r}")
+        alone = len(names) == 1
+        classes = order or _choose_classes(name, counts, chosen, kinds[name], column, alone=alone)
         if len(classes) > 2:
-            if len(texts) > 1:
-                raise MolsliceError(
-                    f"{path}, column {name!r}: {len(classes)} classes ({', '.join(classes)}) are learned "
-                    "of one target at a time"
-                )
-            result.several = SeveralClasses(classes, ordered=bool(options.order))
+            result.types[name] = TargetType("multiclass", SeveralClasses(classes, ordered=bool(order)))
         else:
-            result.words[name] = classes
+            result.types[name] = TargetType("classification", words=classes)
             unused.pop(class_key(classes[-1]), None)
         result.values[name] = class_numbers(cells, name, where, classes, options.written)
-        result.meanings.append(_describe(name, classes, counts, ordered=bool(options.order)))
+        result.meanings.append(_describe(name, classes, counts, ordered=bool(order)))
     if unused:
-        listed = ", ".join(word for pair in result.words.values() for word in pair)
+        listed = ", ".join(word for one in result.types.values() for word in one.words)
         raise MolsliceError(
             f"{path}: no target has the two classes of which {next(iter(unused.values()))!r} is one"
             + (f"; classes: {listed}" if listed else "")
         )
+    if waiting:
+        raise MolsliceError(
+            f"{path}: no target has the classes of the order {', '.join(waiting[0])}; numbers need the kind "
+            "multiclass of their target"
+        )
     return result
+
+
+def _find_order(
+    counts: Mapping[str, int], orders: Sequence[tuple[str, ...]], names: Sequence[str], where: str
+) -> tuple[str, ...]:
+    """Return the order of the classes of a target: the one that has some of them; empty without one.
+
+    The only order is for the only target in any case.
+
+    Raises:
+        MolsliceError: Several orders have some of the classes.
+    """
+    if len(names) == len(orders) == 1:
+        return orders[0]
+    keys = {*map(class_key, counts)}
+    suited = [order for order in orders if keys & {*map(class_key, order)}]
+    if len(suited) > 1:
+        listed = " and ".join(", ".join(order) for order in suited)
+        raise MolsliceError(f"{where}: several orders have some of its classes: {listed}")
+    return suited[0] if suited else ()
 
 
 def _refuse_numbers(
@@ -187,18 +213,22 @@ def _refuse_numbers(
 
 
 def _choose_classes(
-    name: str, counts: Mapping[str, int], chosen: Sequence[str], options: FitOptions, where: str
+    name: str,
+    counts: Mapping[str, int],
+    chosen: Sequence[str],
+    kind: Kind | None,
+    where: str,
+    *,
+    alone: bool,
 ) -> tuple[str, ...]:
-    """Return the names of the classes of a target in their order.
+    """Return the names of the classes of a target; `alone` is whether it is the only one.
 
     Raises:
         MolsliceError: There are too few or too many.
     """
-    if options.order:
-        return tuple(options.order)
     shown = SHOWN if len(counts) > MAX_CLASSES else MAX_CLASSES
     listed = ", ".join(sorted(counts, key=str.lower)[:shown])
-    if len(counts) == 2 and options.kind != "multiclass":
+    if len(counts) == 2 and kind != "multiclass":
         return _order_two(counts, chosen)
     if len(counts) == 2:
         raise MolsliceError(f"{where} has two classes: {listed}; leave out the kind multiclass")
@@ -209,11 +239,11 @@ def _choose_classes(
             f"{where} has {len(counts)} different classes, such as {listed}; a fit takes at most "
             f"{MAX_CLASSES}"
         )
-    if options.kind == "classification":
+    if kind == "classification":
         raise MolsliceError(
             f"{where} has {len(counts)} classes: {listed}; classification takes two, and multiclass several"
         )
-    if chosen:
+    if chosen and alone:
         raise MolsliceError(
             f"{where} has {len(counts)} classes: {listed}; positive is for two, but got {name} {chosen[0]!r}"
         )

@@ -30,7 +30,7 @@ def convert_units(
     """
     units, was_detected = list(data.units), options.unit_columns is None
     for index, (name, column) in enumerate(zip(data.names, columns, strict=True)):
-        if column is None or data.kind != "regression":
+        if column is None or data.types[index].has_classes:
             continue
         written, known = np.array([*map(plain_cell, cells[column])]), data.known[:, index]
         counts = Counter(written[known & (written != "")].tolist())
@@ -92,7 +92,10 @@ def to_p_values(data: FitData, path: File) -> None:
     Raises:
         MolsliceError: A target has no unit of a concentration, or a value that is not positive.
     """
-    for index, name in enumerate(data.names):
+    numbers = np.flatnonzero(~data.has_classes).tolist()
+    names, units = [*data.names], [*data.units]
+    for index in numbers:
+        name = names[index]
         where, unit = f"{path}, column {name!r}", data.units[index]
         factor = moles_per_liter(unit, _molecular_weights(data))
         if factor is None:
@@ -111,5 +114,7 @@ def to_p_values(data: FitData, path: File) -> None:
             with np.errstate(divide="ignore"):  # a lower limit of zero says nothing
                 lower, upper = -np.log10(factor * np.maximum(data.bounds[..., index], 0.0))
             data.bounds[..., index] = upper, lower
-    data.units, data.names = (P_UNIT,) * len(data.names), tuple(f"p{name}" for name in data.names)
-    data.findings.append(f"learned and predicted: {', '.join(data.names)}, the negative logarithms in mol/L")
+        names[index], units[index] = f"p{name}", P_UNIT
+    data.units, data.names = tuple(units), tuple(names)
+    listed = ", ".join(names[index] for index in numbers)
+    data.findings.append(f"learned and predicted: {listed}, the negative logarithms in mol/L")

@@ -130,11 +130,11 @@ def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:
     """Refuse a condition that is a target in another form: another unit, or other words for the classes."""
     from scipy.stats import rankdata
 
-    for name, target in zip(data.names, data.targets.T, strict=True):
+    for name, of_target, target in zip(data.names, data.types, data.targets.T, strict=True):
         both = np.stack([column, target])[:, ~data.test]
         both = both[:, np.isfinite(both).all(0)]
         different = [len(np.unique(values)) for values in both]
-        if data.kind != "regression":
+        if of_target.has_classes:
             pairs = np.unique(both, axis=1).shape[1]  # each class has its own word
             same = different == [pairs, pairs] and pairs >= 2
         else:

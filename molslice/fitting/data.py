@@ -11,8 +11,7 @@ from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Features, Labels
-from molslice.tasks.metrics import METRIC_NAMES
-from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType, common_kind
 from molslice.tasks.targets import Kind, TargetInfo
 
 Duplicates = Literal["average", "keep", "refuse"]
@@ -21,7 +20,7 @@ Transform = Literal["p"]
 Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 ELSEWHERE = (
-    *("smiles_column", "partner_column", "written", "kind", "units"),
+    *("smiles_column", "partner_column", "written", "kinds", "units"),
     *("fragment", "wildcards", "standardize", "strict"),
 )
 
@@ -33,6 +32,8 @@ class FitOptions:
     Attributes:
         partner_column: The column of the second molecule of a pair; None for single molecules.
         written: How the numbers of the targets are written.
+        kinds: The kind of each target, None to find it; empty to find all.
+        order: The classes of targets from the lowest to the highest, for each scale of classes.
         relations: The column of relations of each target, None for one without; None finds it.
         units: The unit of each target, "" for one without; empty for no units.
         unit_columns: The column of units of each target, None for one without; None finds it.
@@ -45,9 +46,9 @@ class FitOptions:
     delimiter: str | None = None
     written: NumberFormat = DEFAULT_FORMAT
     outliers: str = "refuse"
-    kind: Kind | None = None
+    kinds: tuple[Kind | None, ...] = ()
     positive: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
+    order: tuple[tuple[str, ...], ...] = ()
     class_weight: str | None = None
     scale: Scale | None = None
     split: str = "random"
@@ -80,9 +81,15 @@ class FitOptions:
         columns = {"split": split, "dates": self.by, "groups": self.groups}
         return {use: name for use, name in columns.items() if name is not None}
 
+    def kinds_of(self, names: Sequence[str]) -> tuple[Kind | None, ...]:
+        """Return the kind of each target, None where it is to be found."""
+        return self.kinds or (None,) * len(names)
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the options that `fit.json` lists; others are beside them, or in its descriptions."""
         options = {**asdict(self), "decimal": self.written.decimal, "missing_values": self.written.missing}
+        if len(self.order) == 1:
+            options["order"] = self.order[0]
         hidden = {*ELSEWHERE, *(name for name in ("by", "groups", "tune") if options[name] is None)}
         if self.partner_column is None:
             hidden.add("symmetric")
@@ -109,7 +116,7 @@ class FitData:
         dates: Date of each row, of the first measurement of its group once the rows are divided, float64 [n];
             negative infinity without a date. Empty if dates do not divide the rows.
         names: Names of the targets.
-        kind: `regression`, `classification` or `multiclass`.
+        types: What each target is.
         smiles_column: The column of SMILES.
         findings: What was found in the table, one sentence each.
         notices: What may be wrong with the targets, one sentence each.
@@ -127,8 +134,6 @@ class FitData:
         partner: The column of the second molecule; None for single molecules.
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
         symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
-        classes: The classes of the only target if the kind is multiclass; else None.
-        words: The names of class 0 and class 1 by target, of targets of two classes that have names.
     """
 
     smiles: list[str]
@@ -136,7 +141,7 @@ class FitData:
     targets: np.ndarray
     test: np.ndarray
     names: tuple[str, ...]
-    kind: Kind
+    types: tuple[TargetType, ...]
     smiles_column: str
     findings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -155,8 +160,6 @@ class FitData:
     partner: str | None = None
     partners: list[str] = field(default_factory=list)
     symmetric: bool = False
-    classes: SeveralClasses | None = None
-    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def known(self) -> np.ndarray:
@@ -184,24 +187,19 @@ class FitData:
         others = Features(second.descriptors, second.counts, embed(second.canonical))
         return features.joined(others, symmetric=self.symmetric)
 
-    def class_names(self, index: int) -> tuple[str, ...]:
-        """Return the names of the classes of a target."""
-        if self.classes is not None:
-            return self.classes.names
-        return self.words.get(self.names[index], ("0", "1"))
+    @property
+    def has_classes(self) -> np.ndarray:
+        """Whether a target is no number, bool [T]."""
+        return np.array([one.has_classes for one in self.types])
 
     def metrics(self, index: int) -> tuple[str, ...]:
         """Return the metrics of a target, the announced one first."""
-        if self.classes is not None:
-            return self.classes.metrics
-        if self.kind == "classification":
-            return METRIC_NAMES[self.kind], "pr_auc"
-        return (METRIC_NAMES[self.kind], *(("fold_error",) if self.logarithmic[index] else ()))
-
-    def absent_class(self, values: np.ndarray) -> str | None:
-        """Return the first of several classes that no value has; None if all occur, or there are only two."""
-        names = () if self.classes is None else self.classes.names
-        return next((name for index, name in enumerate(names) if index not in values), None)
+        of_target = self.types[index]
+        if of_target.several is not None:
+            return of_target.several.metrics
+        if of_target.has_classes:
+            return of_target.metric, "pr_auc"
+        return (of_target.metric, *(("fold_error",) if self.logarithmic[index] else ()))
 
     def scaffold_or_parent(self, row: int) -> str:
         """Return the scaffold of a row, or its parent without rings: such compounds share no scaffold."""
@@ -281,19 +279,41 @@ class FitData:
 
     def describe(self) -> TargetInfo:
         """Describe the targets of the model by the training rows; see `TargetInfo.of_training`."""
-        classes = () if self.classes is None else self.classes.names
-        values = self.targets if classes else self.learned
-        return TargetInfo.of_training(self.names, self.units, self.kind, values[~self.test], classes)
+        kind, numbers = common_kind(self.types), self._in_learned_unit(self.targets)[~self.test]
+        if kind not in ("mixed", "multiclass"):
+            return TargetInfo.of_training(self.names, self.units, kind, numbers)
+        parts = [
+            TargetInfo.of_training(
+                (name,),
+                (unit,),
+                of_target.kind,
+                numbers[:, [index]],
+                () if of_target.several is None else of_target.several.names,
+            )
+            for index, (name, unit, of_target) in enumerate(
+                zip(self.names, self.units, self.types, strict=True)
+            )
+        ]
+        return TargetInfo.mixed(parts) if kind == "mixed" else parts[0]
 
     @property
     def learned(self) -> np.ndarray:
-        """What the model learns, float64 [n, T or P]: `targets`, their logarithms or the parts of classes.
+        """What the model learns, float64 [n, P]: `targets`, their logarithms or the parts of classes.
 
         NaN where a held-out row has no logarithm.
         """
-        if self.classes is not None:
-            return self.classes.split(self.targets[:, 0])
-        return self._in_learned_unit(self.targets)
+        numbers = self._in_learned_unit(self.targets)
+        blocks = [
+            numbers[:, [index]] if one.several is None else one.several.split(numbers[:, index])
+            for index, one in enumerate(self.types)
+        ]
+        return np.concatenate(blocks, axis=1)
+
+    @property
+    def learned_names(self) -> list[str]:
+        """Name what the model learns: P names."""
+        pairs = zip(self.names, self.types, strict=True)
+        return [part for name, one in pairs for part in one.names_of_parts(name)]
 
     def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:
         """Return values [..., T] with logarithms for logarithmic targets; NaN for one without a logarithm."""
@@ -303,13 +323,16 @@ class FitData:
             learned[..., index] = np.log10(numbers, where=numbers > 0, out=np.full(numbers.shape, np.nan))
         return learned
 
-    def labels(self, index: int) -> Labels:
-        """Return what learners are fitted to, for all rows of a target.
+    def labels(self, column: int) -> Labels:
+        """Return what learners are fitted to, for all rows of a column of `learned`.
 
         A lower limit that has no logarithm is infinite. The standard error of a logarithm is the error of the
         value, divided by the value and ln 10 (the delta method).
         """
-        values, bounds, noise = self.learned[:, index], None, None
+        values, bounds, noise = self.learned[:, column], None, None
+        index = [place for place, one in enumerate(self.types) for _ in range(one.num_parts)][column]
+        if self.types[index].has_classes:
+            return Labels(values, None, self.weights)
         if self.bounds is not None:
             bounds = self._in_learned_unit(self.bounds)[..., index]
             bounds[0] = np.where(np.isnan(bounds[0]), -np.inf, bounds[0])
@@ -338,7 +361,7 @@ class FitData:
         A limit that is met thus has no error, and the error of another one is the distance to the limit.
 
         Args:
-            predicted: Predictions of the rows in the unit of the target, float64 [k].
+            predicted: Predictions of the rows in the unit of the target, float64 [k]; not used for classes.
             rows: The rows, int [k] or bool [n].
             index: Number of the target.
 
@@ -346,7 +369,7 @@ class FitData:
             float64 [k], NaN where missing.
         """
         values = self.targets[rows, index]
-        if self.bounds is None:
+        if self.bounds is None or self.types[index].has_classes:
             return values
         limited = self.limited[rows, index]
         return np.where(limited, np.clip(predicted, *self.bounds[:, rows, index]), values)

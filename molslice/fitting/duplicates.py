@@ -7,7 +7,6 @@ import numpy as np
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData
 from molslice.fitting.limits import merged_bounds
-from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
 SAME = 1e-9  # relative difference of values that count as equal
@@ -71,7 +70,11 @@ def merge_duplicates(
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
         return data.targets, data.noise
-    verb = "they are averaged" if data.kind == "regression" else "conflicting labels count as missing"
+    verb = " and ".join(
+        ["numbers are averaged" if data.has_classes.any() else "they are averaged"]
+        * (not data.has_classes.all())
+        + ["conflicting labels count as missing"] * bool(data.has_classes.any())
+    )
     data.lose(f"{count}; {verb}")
     merged, geometric = data.targets.copy(), data.targets.copy()
     noise = None if data.noise is None else data.noise.copy()
@@ -102,7 +105,7 @@ def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndar
         weights = np.broadcast_to(data.weights[rows, None], values.shape)
         data.weights[first] = data.weights[rows].sum()
     if data.noise is None:
-        return _merged(values, data.kind, weights), _geometric_mean(values, weights), None
+        return _merged(values, data.has_classes, weights), _geometric_mean(values, weights), None
     errors, weights = data.noise[rows], np.ones(values.shape) if weights is None else weights
     known = np.where(errors > 0, errors, 1.0)
     shares = weights / known**2
@@ -112,7 +115,7 @@ def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndar
     with np.errstate(divide="ignore", invalid="ignore"):  # logarithms are of positive values only
         error = np.abs(geometric) * _merged_error(errors / np.abs(values), relative, values)
     error = np.where(np.isfinite(geometric), error, np.fmin.reduce(errors))
-    return _merged(values, data.kind, shares), geometric, error
+    return _merged(values, data.has_classes, shares), geometric, error
 
 
 def _merge_limits(
@@ -121,10 +124,14 @@ def _merge_limits(
     """Merge the limits of each molecule into its first row; see `merged_bounds`."""
     assert data.bounds is not None
     limited, exact, contradicting = data.limited, np.isfinite(data.targets), dict[str, str]()
+    has_classes = data.has_classes
     both = sum(bool((limited[rows].any(0) & exact[rows].any(0)).any()) for rows in several)
     for rows in several:
         first = rows[0]
-        data.bounds[:, first], values, wrong = merged_bounds(data.bounds[:, rows], merged[first])
+        bounds, values, wrong = merged_bounds(data.bounds[:, rows], merged[first])
+        wrong &= ~has_classes  # these disagree, and have no limits
+        values = np.where(has_classes, merged[first], values)
+        data.bounds[:, first] = np.where(has_classes, values, bounds)
         single = np.isnan(merged[first]) & np.isfinite(values)
         merged[first], geometric[first] = values, np.where(single, values, geometric[first])
         if wrong.any():
@@ -149,23 +156,24 @@ def _differ(values: np.ndarray) -> bool:
     return bool((high[measured] - low[measured] > SAME * largest).any())
 
 
-def _merged(values: np.ndarray, kind: Kind, shares: np.ndarray | None = None) -> np.ndarray:
+def _merged(
+    values: np.ndarray, has_classes: np.ndarray | bool, shares: np.ndarray | None = None
+) -> np.ndarray:
     """Return the mean of the known values of each target; NaN for classes that disagree.
 
     Args:
         values: Values of k rows, float64 [k, T].
-        kind: Kind of the targets.
+        has_classes: Whether a target is no number, bool [T].
         shares: Weights of the values, float64 [k, T]; None for equal ones, as for classes.
     """
     known = np.isfinite(values)
     counts = known.sum(0)
     mean = np.where(known, values, 0.0).sum(0) / np.maximum(counts, 1)
-    if shares is not None and kind == "regression":
+    if shares is not None:
         sums = np.where(known, shares, 0.0).sum(0)
-        mean = np.where(known, shares * values, 0.0).sum(0) / np.where(sums > 0, sums, 1.0)
-    agreed = counts > 0
-    if kind != "regression":
-        agreed &= (~known | (values == mean)).all(0)
+        weighted = np.where(known, shares * values, 0.0).sum(0) / np.where(sums > 0, sums, 1.0)
+        mean = np.where(has_classes, mean, weighted)
+    agreed = (counts > 0) & (~np.asarray(has_classes) | (~known | (values == mean)).all(0))
     return np.where(agreed, mean, np.nan)
 
 
@@ -187,4 +195,4 @@ def _geometric_mean(values: np.ndarray, shares: np.ndarray | None = None) -> np.
     """
     smallest = np.fmin.reduce(values)
     logarithms = np.log(values, where=values > 0, out=np.full(values.shape, np.nan))
-    return np.where(smallest > 0, np.exp(_merged(logarithms, "regression", shares)), smallest)
+    return np.where(smallest > 0, np.exp(_merged(logarithms, False, shares)), smallest)

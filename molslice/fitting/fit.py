@@ -31,7 +31,7 @@ from molslice.files.progress import Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
-from molslice.fitting.classes import listed_words
+from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets
 from molslice.fitting.data import SPLITS, Duplicates, FitData, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
@@ -74,9 +74,9 @@ def fit(
     decimal: str | None = None,
     missing_values: float | str | Sequence[float | str] = (),
     outliers: str = "refuse",
-    kind: Kind | None = None,
+    kind: Kind | Sequence[Kind | None] | None = None,
     positive: str | Sequence[str] = (),
-    order: str | Sequence[str] = (),
+    order: str | Sequence[str] | Sequence[Sequence[str]] = (),
     class_weight: str | None = None,
     scale: Scale | None = None,
     units: str | Sequence[str | None] | None = None,
@@ -124,11 +124,12 @@ def fit(
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.
         outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them. See
             `molslice.data.target_values.find_outliers`.
-        kind: `regression`, `classification` (0 and 1, or two words) or `multiclass` (three classes or more);
-            None finds it.
+        kind: `regression`, `classification` (0 and 1, or two words) or `multiclass` (three classes or more),
+            of all targets, or one for each; None finds it.
         positive: The word of class 1 of a target with two classes; one for each such target.
         order: The names of three or more classes from the lowest to the highest, such as `low,medium,high` or
-            a list. The classes are then learned as ordered.
+            a list. The classes are then learned as ordered. A list of such lists is for several targets; an
+            order is for the targets that have some of its words.
         class_weight: `balanced` if all classes have the same weight in the learners; None if all rows have.
             Probabilities are calibrated to the shares of the classes in both cases. The networks learn
             without weights.
@@ -215,9 +216,9 @@ def fit(
         delimiter=delimiter,
         written=NumberFormat(decimal, listed_values(missing_values)),
         outliers=outliers,
-        kind=kind,
+        kinds=_kinds(kind, names),
         positive=listed_words("positive", positive),
-        order=listed_words("order", order),
+        order=listed_orders(order),
         class_weight=class_weight,
         scale=scale,
         split=split,
@@ -274,7 +275,8 @@ def fit(
         tables = _read_tables(others, options, embed, workers, shown=not quiet)
         refits = options.refit and bool(rows.test.any())
         known = rows.known if refits else rows.known[~rows.test]
-        _check_size(features, known, rows.learned.shape[1], path, tables)
+        parts = [one.num_parts for one in rows.types]
+        _check_size(features, np.repeat(known.sum(0), parts), path, tables)
         of_related, taken = _add_related(tables, rows, features, options, shown=not quiet)
         tuning, log = NOT_TUNED, log_file(folder)
         if tune is not None:
@@ -302,7 +304,7 @@ def fit(
                 *shared,
                 deadline=end,
                 only_measures=False,
-                tries_networks=measured.network_weight is None,
+                without_networks=measured.network_weights,
                 shown=not quiet,
             )
         plain = (features, options, None, partial, tuning.settings)
@@ -329,7 +331,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
     if not 0 <= options.seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (
-        ("kind", options.kind, (None, "regression", "classification", "multiclass")),
+        *(("kind", kind, (None, "regression", "classification", "multiclass")) for kind in options.kinds),
         ("class_weight", options.class_weight, (None, "balanced")),
         ("scale", options.scale, (None, "linear", "log")),
         ("duplicates", options.duplicates, ("average", "keep", "refuse")),
@@ -401,18 +403,16 @@ def _add_related(
     return fits, features.with_conditions([one.column for one in fits])
 
 
-def _check_size(
-    features: Features, known: np.ndarray, columns: int, path: File, tables: Sequence[RelatedTable]
-) -> None:
+def _check_size(features: Features, known: np.ndarray, path: File, tables: Sequence[RelatedTable]) -> None:
     """Refuse, before the work, so many targets that the written learners could not be read again.
 
-    `known` is whether a target has a value or a limit, bool [n, T]; `columns` is the number of learned ones;
-    `tables` are the related targets.
+    `known` is the number of rows with a value or a limit for each column that is learned, int [P]; `tables`
+    are the related targets.
     """
-    counts = [*np.broadcast_to(known.sum(0), columns), *(len(table.features) for table in tables)]
+    counts = [*known, *(len(table.features) for table in tables)]
     if sum(stored_bytes(features, int(rows)) for rows in counts) > LARGEST_ARRAYS:
         raise MolsliceError(
-            f"{path}: a model of {columns:,} targets has more than {LARGEST_ARRAYS:,} bytes; "
+            f"{path}: a model of {len(known):,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
         )
 
@@ -430,6 +430,14 @@ def _pair(columns: str | Sequence[str] | None, symmetric: bool) -> tuple[Any, st
     if symmetric and len(names) < 2:
         raise MolsliceError("symmetric needs two columns of SMILES")
     return names[0], names[1] if len(names) > 1 else None
+
+
+def _kinds(kind: Kind | Sequence[Kind | None] | None, names: Sequence[str]) -> tuple[Kind | None, ...]:
+    """Return the kind of each target; None for one that is to be found."""
+    listed: Any = (kind,) if kind is None or isinstance(kind, str) else kind
+    if not isinstance(listed, Sequence) or len(listed) not in (1, len(names)):
+        raise MolsliceError(f"kind must be one, or one for each target ({len(names)}), got {kind!r}")
+    return (*listed,) * (1 if len(listed) == len(names) else len(names))
 
 
 def _as_table(data: File | str) -> File:

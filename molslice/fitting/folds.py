@@ -135,20 +135,23 @@ def _fill_folds(groups: Sequence[list[int]], members: int, rare: np.ndarray) -> 
 
 
 def _find_rare_rows(data: FitData) -> np.ndarray:
-    """Return the training rows of the rarer class of each target, or those with a value, bool [n, T or P]."""
-    learned = data.targets if data.classes is None else data.learned
-    known = np.isfinite(learned) & ~data.test[:, None]
-    if data.kind == "regression":
-        return known
-    ones = known & (learned == 1.0)
-    return np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
+    """Return the training rows of the rarer class of each target, or those with a value, bool [n, P]."""
+    columns = []
+    for of_target, values in zip(data.types, data.targets.T, strict=True):
+        learned = values[:, None] if of_target.several is None else of_target.several.split(values)
+        known = np.isfinite(learned) & ~data.test[:, None]
+        if of_target.has_classes:
+            ones = known & (learned == 1.0)
+            known = np.where(2 * ones.sum(0) > known.sum(0), known & ~ones, ones)
+        columns.append(known)
+    return np.concatenate(columns, axis=1)
 
 
 def _find_problem(data: FitData, folds: np.ndarray, count: int) -> tuple[str, str] | None:
     """Describe a fold without values or a member with too few, and what to choose; None without a problem."""
     if empty := count - len(np.unique(folds[folds >= 0])):
         return f"{empty} of {count} folds have no rows", "fewer members"
-    for name, values in zip(data.names, data.targets.T, strict=True):
+    for name, of_target, values in zip(data.names, data.types, data.targets.T, strict=True):
         known = (folds >= 0) & np.isfinite(values)
         filled = len(np.unique(folds[known]))
         if filled < count:
@@ -161,10 +164,10 @@ def _find_problem(data: FitData, folds: np.ndarray, count: int) -> tuple[str, st
                     f"{MIN_MEMBER_ROWS}"
                 )
                 return problem, "more members"
-            if data.kind == "classification" and np.ptp(seen) == 0:
+            if of_target.kind == "classification" and np.ptp(seen) == 0:
                 problem = f"a member of the model would be trained on class {seen[0]:.0f} of {name!r} only"
                 return problem, "more members"
-            if (absent := data.absent_class(seen)) is not None:
+            if (absent := of_target.absent_class(seen)) is not None:
                 problem = f"a member of the model would be trained without the class {absent!r} of {name!r}"
                 return problem, "more members"
     return None

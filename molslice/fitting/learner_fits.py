@@ -19,6 +19,7 @@ from molslice.learners.stacking import Stack
 from molslice.learners.standardizing import standardize
 from molslice.learners.trees import hidden_warnings
 from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import part_slices
 from molslice.uncertainty.difficulty import ErrorScale
 
 FIT_LABEL = "molslice fit"
@@ -137,7 +138,7 @@ def fit_learner(
     given |= {"classes": classes, "seed": options.seed}
     if labels.needs_process:
         return GaussianProcess.fit_and_complete(features, labels, folds, **given)
-    learned = labels if options.class_weight is None else with_balanced_classes(labels)
+    learned = with_balanced_classes(labels) if classes and options.class_weight is not None else labels
     return *LEARNERS.find(name).fit(features, learned, folds, **given), labels
 
 
@@ -193,8 +194,8 @@ class LearnerFits:
         self.deadline, self.options, self.progress = deadline, options, progress
         self.settings = settings
         self.learned, self.quality = data.learned, QUALITIES[options.quality]
-        parts = () if data.classes is None else data.classes.part_names
-        self.names = [f"{data.names[0]} {part}" for part in parts] or data.names
+        self.names = data.learned_names
+        self.target_of = [index for index, one in enumerate(data.types) for _ in range(one.num_parts)]
         self.left_out: list[str] = []
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done
@@ -209,13 +210,14 @@ class LearnerFits:
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
         fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.names))]
-        for index in range(len(self.data.names)):
-            self._fit_baselines(index, fitted if self.data.classes else fitted[index : index + 1])
+        for index, columns in enumerate(part_slices(self.data.types)):
+            self._fit_baselines(index, fitted[columns])
         return fitted
 
-    def _fit_learners(self, index: int) -> TargetFit:
-        classes, test = self.data.kind != "regression", np.flatnonzero(self.data.test)
-        labels = self.data.labels(index)
+    def _fit_learners(self, column: int) -> TargetFit:
+        """Fit the learners to a column of what is learned."""
+        classes = self.data.types[self.target_of[column]].has_classes
+        test, labels = np.flatnonzero(self.data.test), self.data.labels(column)
         rows = np.flatnonzero(~self.data.test & labels.known)
         folds, fitted = self.folds[:, rows], TargetFit(rows, labels[rows])
         num_folds = int(folds.max()) + 1
@@ -225,8 +227,8 @@ class LearnerFits:
         if fitted.labels.needs_process:
             names, first = sorted(names, key=lambda name: name != PROCESS), PROCESS
         for name in names:
-            if name == first or self._has_time(f"{name} of {self.names[index]}"):
-                settings = self.settings[index].get(name, {}) if self.settings else {}
+            if name == first or self._has_time(f"{name} of {self.names[column]}"):
+                settings = self.settings[column].get(name, {}) if self.settings else {}
                 features = self.quality.features_of(name, self.features, settings)
                 learner, unseen, fitted.labels = fit_learner(
                     name, features[rows], fitted.labels, folds, self.options, settings, classes=classes
@@ -244,13 +246,15 @@ class LearnerFits:
 
     def _fit_baselines(self, index: int, fitted: Sequence[TargetFit]) -> None:
         """Fit the baselines to a target, whose parts are fitted if it has several classes."""
-        test, several = np.flatnonzero(self.data.test), self.data.classes
-        values = self.learned[:, index] if several is None else self.data.targets[:, index]
+        test, of_target = np.flatnonzero(self.data.test), self.data.types[index]
+        several, values = of_target.several, self.data.targets[:, index]
+        if several is None:
+            values = self.learned[:, self.target_of.index(index)]
         rows = fitted[0].rows[np.isfinite(values[fitted[0].rows])]  # they learn exact values only
         for name, train in BASELINES.items():
             if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
-                classes = self.data.kind != "regression"
-                predicted = train(self.features, rows, test, values, classes, self.options.seed)
+                seed = self.options.seed
+                predicted = train(self.features, rows, test, values, of_target.has_classes, seed)
                 if several is not None:
                     columns = several.parts_of(predicted).T
                 else:

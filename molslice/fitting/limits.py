@@ -1,6 +1,6 @@
 """Limits of the targets of a fit, from their cells and from columns of relations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +9,10 @@ from molslice.data.molecules.limits import ReadValues, read_limits
 from molslice.data.molecules.side_columns import SideColumns, columns_beside
 from molslice.data.target_values import find_kind
 from molslice.files.tables import NumberFormat, labels, numbers
-from molslice.files.urls import File
 from molslice.fitting.classes import ReadClasses
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
+from molslice.tasks.target_types import TargetType
 from molslice.tasks.targets import Kind
 from molslice.types import MolsliceError
 
@@ -23,64 +23,66 @@ class TargetValues(NamedTuple):
     """The targets of a table.
 
     Attributes:
-        kind: Their kind.
+        types: What each of them is.
         doubts: What may be wrong with it, one sentence each.
+        relations: The column of relations of each target, None without one.
         exact: Exact values, float64 [n, T], NaN where missing or a limit.
         bounds: See `FitData`.
         findings: A sentence for each target with limits.
         losses: Findings that say why there are fewer values than in the table.
     """
 
-    kind: Kind
+    types: tuple[TargetType, ...]
     doubts: list[str]
+    relations: tuple[str | None, ...]
     exact: np.ndarray
     bounds: np.ndarray | None = None
     findings: Sequence[str] = ()
     losses: Sequence[str] = ()
 
 
-def find_relations(names: Sequence[str], side: SideColumns, options: FitOptions) -> tuple[str | None, ...]:
-    """Return the column of relations of each target, None without one: as given, or the only one."""
-    can_have = options.limits != "exact" and options.kind in (None, "regression")
-    return columns_beside(len(names), options.relations, side.relations if can_have else ())
+def find_relations(
+    types: Sequence[TargetType], side: SideColumns, options: FitOptions
+) -> tuple[str | None, ...]:
+    """Return the column of relations of each target, None without one: as given, or found for a number."""
+    numbers = [not one.has_classes and options.limits != "exact" for one in types]
+    return columns_beside(numbers, options.relations, side.relations)
 
 
 def read_targets(
     cells: Cells,
     names: Sequence[str],
-    relations: Sequence[str | None],
+    side: SideColumns,
     classes: ReadClasses,
-    written: NumberFormat,
+    written: Mapping[str, NumberFormat],
     options: FitOptions,
-    path: File,
 ) -> TargetValues:
     """Read what the fit learns. A column of relations that nobody named is not used for classes.
 
+    `written` is how the numbers of each target are written.
+
     Raises:
-        MolsliceError: A cell is not a number, a relation is unknown or contradicts the cell, there are limits
-            of classes, or classes beside numbers.
+        MolsliceError: A cell is not a number, a relation is unknown or contradicts the cell, or there are
+            limits of classes.
     """
-    read, no_sides = list[ReadValues](), np.zeros(len(cells), np.int8)
-    for name, column in zip(names, relations, strict=True):
-        if name in classes.values:
-            read.append(ReadValues(classes.values[name], no_sides, no_sides))
-        elif options.kind == "classification" or written.classes:
-            parse = labels if options.kind == "classification" else numbers
-            values = parse(cells[name], name, cells.where, written).astype(np.float64)
-            read.append(ReadValues(values, no_sides, no_sides))
-        else:
-            given = None if column is None else (column, cells[column])
-            read.append(read_limits(cells[name], name, cells.where, given, written))
+    read, types, doubts = list[ReadValues](), list[TargetType](), list[str]()
+    for name, kind in zip(names, options.kinds_of(names), strict=True):
+        read.append(_read_target(cells, name, kind, classes, written[name]))
+        if kind is None and name not in classes.values:
+            kind, of_target = find_kind(read[-1].values[:, None], [name])
+            doubts += of_target
+        types.append(classes.types.get(name) or TargetType(kind or "regression"))
+    relations = find_relations(types, side, options)
+    are_classes = np.array([one.has_classes for one in types])
+    for index, (name, column) in enumerate(zip(names, relations, strict=True)):
+        if column is not None and not are_classes[index]:
+            given = column, cells[column]
+            read[index] = read_limits(cells[name], name, cells.where, given, written[name])
+        elif are_classes[index] and read[index].of_cells.any():
+            raise MolsliceError(
+                f"column {name!r}: the targets are classes, which have no limits; give --kind regression"
+            )
     values = np.stack([target.values for target in read], axis=1)
-    kind, doubts = options.kind or classes.kind(values, names, path), list[str]()
-    if kind is None:
-        kind, doubts = find_kind(values, names)
-    if kind != "regression":
-        sides = [target.of_cells for target in read]
-        sides += [target.of_column for target in read if options.relations is not None]
-        if np.any(sides):
-            raise MolsliceError("the targets are classes, which have no limits; give --kind regression")
-        return TargetValues(kind, doubts, values)
     findings = []
     for name, column, target in zip(names, relations, read, strict=True):
         if target.sides.any():
@@ -93,12 +95,30 @@ def read_targets(
                 f"{name}: {(target.sides != 0).sum():,} of {np.isfinite(target.values).sum():,} values are "
                 f"limits ({' and '.join(counts)}{source}), {DONE[options.limits]}"
             )
+    found = tuple(types), doubts, relations
     if not findings or options.limits == "exact":
-        return TargetValues(kind, doubts, values, None, findings)
+        return TargetValues(*found, values, None, findings)
     exact = np.where(np.stack([target.sides for target in read], axis=1) != 0, np.nan, values)
     if options.limits == "drop":
-        return TargetValues(kind, doubts, exact, None, findings, findings)
-    return TargetValues(kind, doubts, exact, np.stack([target.bounds for target in read], axis=2), findings)
+        return TargetValues(*found, exact, None, findings, findings)
+    return TargetValues(*found, exact, np.stack([target.bounds for target in read], axis=2), findings)
+
+
+def _read_target(
+    cells: Cells, name: str, kind: Kind | None, classes: ReadClasses, written: NumberFormat
+) -> ReadValues:
+    """Read a target without a column of relations."""
+    if name in classes.values:
+        return _without_limits(classes.values[name])
+    if kind == "classification" or written.classes:
+        parse = labels if kind == "classification" else numbers
+        return _without_limits(parse(cells[name], name, cells.where, written).astype(np.float64))
+    return read_limits(cells[name], name, cells.where, None, written)
+
+
+def _without_limits(values: np.ndarray) -> ReadValues:
+    no_sides = np.zeros(len(values), np.int8)
+    return ReadValues(values, no_sides, no_sides)
 
 
 def merged_bounds(bounds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Fine-tune a trained encoder on the rows of a fit, once for each fold."""
 
+import contextlib
 import csv
 import json
 import logging
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from molslice.config import DataConfig
-from molslice.folders.fitted import network_folder
+from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
 from molslice.inference.load import Predictor
@@ -64,6 +65,7 @@ def fine_tune(
     folds: np.ndarray,
     folder: Path,
     *,
+    kind: str = "",
     epochs: int,
     seed: int,
     device: str = "cpu",
@@ -83,6 +85,7 @@ def fine_tune(
         folds: Fold of each row, int [n]; -1 for held-out rows.
         folder: Folder of the fitted model, in which the networks are written. It also has the temporary
             files.
+        kind: What the networks learn, if the model has networks of several kinds.
         epochs: Number of epochs of each network.
         seed: Seed of the heads, dropout and the order of rows.
         device: One of `DEVICES`.
@@ -108,7 +111,7 @@ def fine_tune(
         for fold in range(num_folds):
             if targets.ndim == 3:
                 runs.write_table(smiles, targets[fold], folds)
-            network = runs.train(fold, epochs, seed, network_folder(folder, fold))
+            network = runs.train(fold, epochs, seed, network_folder(folder, fold, kind))
             rows_of_fold = np.flatnonzero(folds == fold)
             rows = np.concatenate([rows_of_fold, held])
             predicted = network.predict_with_errors([smiles[int(row)] for row in rows]).values
@@ -119,7 +122,9 @@ def fine_tune(
             unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
             progress(fold + 1, num_folds)
             if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):
-                shutil.rmtree(network_folder(folder, fold).parent)
+                shutil.rmtree(network_folder(folder, fold, kind).parent)
+                with contextlib.suppress(OSError):  # it has networks of another kind
+                    (folder / NETWORKS).rmdir()
                 return None
     return FineTuned(unseen, held_out)
 

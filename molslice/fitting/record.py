@@ -36,6 +36,7 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, median_factor
+from molslice.tasks.target_types import column_slices, common_kind
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
 
@@ -93,9 +94,11 @@ def summarize(
             {
                 "target": name,
                 "unit": unit,
+                "kind": data.types[index].kind,
+                "metric": metrics[0],
                 "train_rows": len(fit.rows),
                 "test_rows": int(known.sum()),
-                **({} if data.bounds is None else limits),
+                **({} if data.bounds is None or data.types[index].has_classes else limits),
                 **_class_counts(data, fit.rows, index),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **errors.pop(metrics[0]),
@@ -103,6 +106,16 @@ def summarize(
                 **({"metrics": errors} if errors else {}),
             }
         )
+    if model.epochs:
+        findings += [
+            f"the fine-tuned networks learn no {'numbers' if kind == 'regression' else 'classes'}: the first "
+            f"one had a weight of only {weight:.2f}"
+            for kind, weight in {**measured.network_weights, **model.network_weights}.items()
+        ]
+    kind, announced = common_kind(data.types), [*dict.fromkeys(result["metric"] for result in results)]
+    types = [*zip(data.names, data.types, strict=True)]
+    ordered = [name for name, one in types if one.several is not None and one.several.ordered]
+    words = {name: list(one.words) for name, one in types if one.words}
     return {
         # what `read_fitted` needs
         "format": FORMAT,
@@ -118,8 +131,12 @@ def summarize(
         **({"conditions": [one.to_mapping() for one in data.conditions]} if data.conditions else {}),
         **({"related": [one.record for one in related]} if related else {}),
         **({} if data.partner is None else {"partner": data.partner}),
-        **({} if data.classes is None else {"ordered": data.classes.ordered}),
-        **({"class_words": {name: list(pair) for name, pair in data.words.items()}} if data.words else {}),
+        **(
+            {"ordered": ordered if kind == "mixed" else bool(ordered)}
+            if kind in ("mixed", "multiclass")
+            else {}
+        ),
+        **({"class_words": words} if words else {}),
         "source": path.name,
         "source_sha256": checksum,
         "smiles_column": data.smiles_column,
@@ -132,11 +149,11 @@ def summarize(
         "replaced": data.replaced,
         "rows": {"train": int((model.folds[0] >= 0).sum()), "test": int(data.test.sum())},
         "refitted": model is not measured,
-        "metric": (announced := data.metrics(0)[0]),
-        "metric_label": METRIC_LABELS[announced],
+        "metric": announced[0] if len(announced) == 1 else None,  # each result has its own
+        "metric_label": METRIC_LABELS[announced[0]] if len(announced) == 1 else None,
         "results": results,
         "network_epochs": model.epochs,
-        "network_weight": measured.network_weight,
+        "network_weight": None if model.epochs else max(measured.network_weights.values(), default=None),
         "left_out": list(dict.fromkeys([*measured.left_out, *model.left_out])),
         "options": options.to_mapping(),
         "version": __version__,
@@ -145,12 +162,9 @@ def summarize(
 
 def _class_counts(data: FitData, rows: np.ndarray, index: int) -> dict[str, Any]:
     """Count rows of each class; nothing for a number."""
-    if data.kind == "regression":
-        return {}
-    labels = data.targets[rows, index]
-    return {
-        "classes": {name: int((labels == label).sum()) for label, name in enumerate(data.class_names(index))}
-    }
+    labels, names = data.targets[rows, index], data.types[index].class_names
+    counts = {name: int((labels == label).sum()) for label, name in enumerate(names)}
+    return {"classes": counts} if counts else {}
 
 
 def _errors(
@@ -225,7 +239,9 @@ def write_fit(
     known = order[learned[order]]
     if data.partner is None:  # pairs have no domain
         # a mean over conditions, or the index of a class, would say little
-        values = None if data.conditions or data.classes is not None else data.targets[known]
+        several = np.array([one.several is not None for one in data.types])
+        values = np.where(several, np.nan, data.targets[known])
+        values = None if data.conditions or several.all() else values
         TrainingDomain.of_smiles([data.molecules.canonical[row] for row in known], values=values).write(
             folder
         )
@@ -234,14 +250,14 @@ def write_fit(
 
 
 def _by_row(data: FitData, predicted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the predictions of all rows, float64 [n, T or K], NaN where there is none.
+    """Return the predictions of all rows, float64 [n, C], NaN where there is none.
 
     `predicted` has the rows of each target and their predictions, with a column for each of several classes.
     """
-    count = len(data.names) if data.classes is None else len(data.classes.names)
-    result = np.full((len(data.smiles), count), np.nan)
-    for index, (rows, values) in enumerate(predicted):
-        result[rows, slice(None) if data.classes else index] = values
+    columns = [*column_slices(data.types)]
+    result = np.full((len(data.smiles), columns[-1].stop), np.nan)
+    for of_target, (rows, values) in zip(columns, predicted, strict=False):  # none without held-out rows
+        result[rows, of_target] = values.reshape(len(values), -1)
     return result
 
 
@@ -250,27 +266,27 @@ def _calibrate(
 ) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out, num_folds = [], int(folds.max()) + 1
-    for index, (name, fit) in enumerate(zip(data.names, fitted, strict=True)):
+    for index, (name, of_target, fit) in enumerate(zip(data.names, data.types, fitted, strict=True)):
         order = np.argsort(places[fit.rows])
         rows, predicted = fit.rows[order], fit.unseen[order]
         truth = data.targets[rows, index]
-        if data.bounds is not None:
+        if data.bounds is not None and not of_target.has_classes:
             nearest = data.nearest(predicted, rows, index)
             # a limit that is met does not tell how large the error is
             truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
         held_out.append(
             HeldOut.of_rows(
                 name,
-                data.kind,
+                of_target.kind,
                 truth,
                 predicted,
                 member_numbers(folds[:, rows], num_folds),
                 scale=None if fit.expected is None else fit.expected[order],
                 logarithmic=data.logarithmic[index],
-                classes=() if data.classes is None else data.classes.names,
+                classes=() if of_target.several is None else of_target.several.names,
             )
         )
-    return Calibration(data.kind, num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
+    return Calibration(common_kind(data.types), num_folds ** len(folds), OUT_OF_FOLD, tuple(held_out))
 
 
 def _rows_table(
@@ -286,13 +302,13 @@ def _rows_table(
         data: All n rows.
         splits: Split of each row, text [n].
         folds: Fold of each row in the first assignment, int [n]; -1 without one.
-        predictions: Prediction of each row by models that have not seen it, float64 [n, T or K].
+        predictions: Prediction of each row by models that have not seen it, float64 [n, C].
         rows: The rows that are written, in order, int [k].
     """
     columns = row_columns(data.names)
     given = [condition.name for condition in data.conditions]
     given += [name for name in [data.partner] if name is not None]
-    predicted = prediction_row_columns(data.names, data.classes, given)
+    predicted = prediction_row_columns(data.names, data.types, given)
     header = [*ROW_COLUMNS, *columns, *predicted, *given]
     limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
     for name in limits:
@@ -322,6 +338,7 @@ def _limit_text(lower: float, upper: float) -> str:
 def _cell(data: FitData, index: int, value: float) -> str:
     if not np.isfinite(value):
         return ""
-    if data.classes is not None or data.names[index] in data.words:
-        return data.class_names(index)[int(value)]
+    of_target = data.types[index]
+    if of_target.several is not None or of_target.words:
+        return of_target.class_names[int(value)]
     return repr(float(value))

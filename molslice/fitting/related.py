@@ -23,7 +23,7 @@ from molslice.fitting.target_checks import check_targets, count_rows
 from molslice.folders.fitted import RelatedModel
 from molslice.learners import Features
 from molslice.learners.gaussian_process import GaussianProcess
-from molslice.tasks.metrics import METRIC_LABELS, METRIC_NAMES, format_metric
+from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.types import MolsliceError
 
 
@@ -159,9 +159,9 @@ def read_related(
     )
     checksum = file_checksum(*find_files([target.file]))
     data = read_fit_data(target.file, [target.column], reading, workers=workers, progress=progress)
-    if data.classes is not None:
+    if (several := data.types[0].several) is not None:
         raise MolsliceError(
-            f"{target.file}, column {target.column!r}: {len(data.classes.names)} classes; a related target "
+            f"{target.file}, column {target.column!r}: {len(several.names)} classes; a related target "
             "is a number or has two classes"
         )
     data.sort()
@@ -196,9 +196,13 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
         folds = divide_into_folds(data, options.members, options.seed)
     except MolsliceError as error:
         raise MolsliceError(f"{table.target.file}, column {table.target.column!r}: {error}") from error
-    classes = data.kind != "regression"
+    of_target = data.types[0]
     learner, unseen = GaussianProcess.fit(
-        table.features[np.array(kept, int)], data.labels(0), folds, classes=classes, seed=options.seed
+        table.features[np.array(kept, int)],
+        data.labels(0),
+        folds,
+        classes=of_target.has_classes,
+        seed=options.seed,
     )
     of_folds = learner.predict(features)
     predicted = of_folds.mean(0)
@@ -210,14 +214,14 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     model = RelatedModel(learner, float(trained.mean()), float(trained.std()) or 1.0)
     unseen = 10.0**unseen if data.logarithmic[0] else unseen
     truth = data.nearest(unseen, np.arange(len(unseen)), 0)
-    error = Measured.of(data.kind, unseen, truth, data.number_groups()).value
+    error = Measured.of(of_target.kind, unseen, truth, data.number_groups()).value
     shared = len({*rows.molecules.parents} & {*data.molecules.parents})
-    name, source, metric = data.names[0], table.target.file.name, METRIC_NAMES[data.kind]
+    name, source, metric = data.names[0], table.target.file.name, of_target.metric
     record = {
         "source": source,
         "source_sha256": table.checksum,
         "target": name,
-        "kind": data.kind,
+        "kind": of_target.kind,
         "unit": data.units[0],
         "rows": len(kept),
         "shared_compounds": shared,

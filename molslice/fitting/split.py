@@ -141,12 +141,11 @@ def draw_test_rows(data: FitData, path: File, seed: int) -> np.ndarray:
 
 def _lacks_class(data: FitData, test: np.ndarray) -> bool:
     """Return whether no held-out row has a class of a target that enough rows have."""
-    if data.kind == "regression":
-        return False
-    labels = range(len(data.class_names(0)))
-    counts = np.array([(data.targets == label).sum(0) for label in labels])
-    held_out = np.array([(data.targets[test] == label).sum(0) for label in labels])
-    return bool(((counts >= MIN_OF_CLASS) & (held_out == 0)).any())
+    for of_target, values in zip(data.types, data.targets.T, strict=True):
+        for label in range(len(of_target.class_names)):
+            if (values == label).sum() >= MIN_OF_CLASS and not (values[test] == label).any():
+                return True
+    return False
 
 
 def _draw(data: FitData, path: File, compound: np.ndarray, seed: int) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from molslice.folders.fitted import FINE_TUNED
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
 from molslice.learners.stacking import Stack
-from molslice.tasks.several_classes import learned_targets
+from molslice.tasks.target_types import Learned, learned_targets, part_slices
 from molslice.tasks.targets import TargetInfo
 
 MIN_WEIGHT = 0.05  # of the network of the first fold, to train the others
@@ -59,8 +59,8 @@ class Stacks:
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
         epochs: Number of epochs for which the encoder was fine-tuned; 0 if it was not.
         left_out: What was not computed for lack of time.
-        network_weight: The weight that the network of the first fold would have had, if it was too small to
-            train the others; else None.
+        network_weights: The weight that the network of the first fold would have had, if it was too small to
+            train the others, by the kind of what it learns (`learned_targets`).
     """
 
     targets: TargetInfo
@@ -69,7 +69,7 @@ class Stacks:
     folds: np.ndarray
     epochs: int
     left_out: list[str]
-    network_weight: float | None = None
+    network_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def fit_stacks(
@@ -82,7 +82,7 @@ def fit_stacks(
     *,
     deadline: float,
     only_measures: bool,
-    tries_networks: bool = True,
+    without_networks: Container[str] = (),
     shown: bool,
 ) -> Stacks:
     """Fit and weigh the learners of all targets.
@@ -97,13 +97,12 @@ def fit_stacks(
         deadline: Value of `time.monotonic` after which nothing is started.
         only_measures: Whether the stacks only measure the error on held-out rows. The rows are then divided
             into folds once, and the networks are not kept.
-        tries_networks: Whether networks may be trained; false if they were not worth it before.
+        without_networks: Kinds of what is learned whose networks were not worth it before.
         shown: Whether to show progress.
 
     Raises:
         MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
     """
-    learned, classes = rows.learned, rows.kind != "regression"
     targets = rows.describe()
     quality = QUALITIES[options.quality]
     assignments = 1 if only_measures else quality.assignments
@@ -112,49 +111,89 @@ def fit_stacks(
     with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
         work = LearnerFits(rows, features, folds, deadline, options, fits.move, settings)
         fitted = work.fit_targets()
-    left_out, folds, epochs, weight = work.left_out, work.folds, 0, None
+    left_out, folds, epochs, weights = work.left_out, work.folds, 0, dict[str, float]()
+    groups = learned_targets(targets, rows.types)
+    tried = {kind: group for kind, group in groups.items() if kind not in without_networks}
     if quality.fine_tunes and rows.partner is not None and encoder is not None:
         rows.findings.append("no fine-tuned networks: they take one molecule, not pairs")
-    elif encoder is not None and quality.fine_tunes and tries_networks:
-        epochs = affordable_epochs(folds[0], deadline - time.monotonic(), encoder.embedding_seconds)
+    elif encoder is not None and quality.fine_tunes and tried:
+        seconds = (deadline - time.monotonic()) / len(tried)
+        epochs = affordable_epochs(folds[0], seconds, encoder.embedding_seconds)
         if not epochs:
             left_out.append("fine-tuned networks")
     if encoder is not None and epochs:
-        weights = list[float]()
-
-        def pays(fold: np.ndarray, unseen: np.ndarray) -> bool:
-            weights.append(_network_weight(fitted, fold, unseen, classes))
-            return weights[-1] >= MIN_WEIGHT
-
         kept = tempfile.TemporaryDirectory(dir=folder) if only_measures else nullcontext(folder)
         with Progress(f"networks{stage}", unit="folds", shown=shown) as tuned, kept as place:
-            networks = fine_tune(
-                encoder.model,
-                rows.molecules.canonical,
-                completed_targets(fitted, learned, options.members),
-                learned_targets(targets, rows.classes),
-                folds[0],
-                Path(place),
-                epochs=epochs,
-                seed=options.seed,
-                device=encoder.device,
-                pays=pays,
-                progress=tuned.move,
+            for number, kind in enumerate(tried):
+
+                def show(done: int, of: int, number: int = number) -> None:
+                    tuned.move(number * of + done, len(tried) * of)
+
+                name = kind if len(groups) > 1 else ""
+                weight = _add_networks(
+                    rows, fitted, tried[kind], folds, encoder, options, Path(place), name, epochs, show
+                )
+                weights |= {} if weight is None else {kind: weight}
+        if weights.keys() == tried.keys():
+            epochs = 0
+    outcomes = []
+    for index, (of_target, columns) in enumerate(zip(rows.types, part_slices(rows.types), strict=True)):
+        for target_fit in fitted[columns]:
+            target_fit.stack_learners(
+                folds[0, target_fit.rows],
+                classes=of_target.has_classes,
+                logarithmic=rows.logarithmic[index],
             )
-        if networks is None:
-            epochs, weight = 0, weights[-1]
-        else:
-            for index, target_fit in enumerate(fitted):
-                held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
-                target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
-    for index, target_fit in enumerate(fitted):
-        target_fit.stack_learners(
-            folds[0, target_fit.rows],
-            classes=classes,
-            logarithmic=rows.classes is None and rows.logarithmic[index],
-        )
-    outcomes = fitted if rows.classes is None else [join_parts(fitted, rows.classes)]
-    return Stacks(targets, fitted, outcomes, folds, epochs, left_out, weight)
+        several = of_target.several
+        outcomes.append(fitted[columns.start] if several is None else join_parts(fitted[columns], several))
+    return Stacks(targets, fitted, outcomes, folds, epochs, left_out, weights)
+
+
+def _add_networks(
+    rows: FitData,
+    fitted: Sequence[TargetFit],
+    group: Learned,
+    folds: np.ndarray,
+    encoder: EncoderUse,
+    options: FitOptions,
+    place: Path,
+    kind: str,
+    epochs: int,
+    progress: Callable[[int, int], None],
+) -> float | None:
+    """Fine-tune networks for what they learn, and add their predictions to its fits.
+
+    Returns:
+        None; or the weight that the network of the first fold would have had, if the others were not worth
+        training.
+    """
+    fits, weights = [fitted[column] for column in group.columns], list[float]()
+    targets = completed_targets(fitted, rows.learned, options.members)[..., group.columns]
+
+    def pays(fold: np.ndarray, unseen: np.ndarray) -> bool:
+        weights.append(_network_weight(fits, fold, unseen, group.targets.kind != "regression"))
+        return weights[-1] >= MIN_WEIGHT
+
+    networks = fine_tune(
+        encoder.model,
+        rows.molecules.canonical,
+        targets,
+        group.targets,
+        folds[0],
+        place,
+        kind=kind,
+        epochs=epochs,
+        seed=options.seed,
+        device=encoder.device,
+        pays=pays,
+        progress=progress,
+    )
+    if networks is None:
+        return weights[-1]
+    for index, target_fit in enumerate(fits):
+        held_out = by_member(networks.held_out[:, :, index], options.members, len(folds))
+        target_fit.add(FINE_TUNED, networks.unseen[target_fit.rows, index], held_out)
+    return None
 
 
 def _network_weight(

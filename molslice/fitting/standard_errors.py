@@ -91,7 +91,8 @@ def measure_target(
 ) -> Measured:
     """Measure the predictions of a target in some rows, int [k] or bool [n], of these groups, int [k]."""
     truth = data.nearest(predicted, rows, index)
-    return Measured.of(data.kind, predicted, truth, groups, metric, data.classes)
+    of_target = data.types[index]
+    return Measured.of(of_target.kind, predicted, truth, groups, metric, of_target.several)
 
 
 def _class_influences(

@@ -21,10 +21,17 @@ from molslice.fitting.conditions import attach_conditions, describe_conditions, 
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
-from molslice.fitting.limits import describe_held_out, find_relations, read_targets
+from molslice.fitting.limits import describe_held_out, read_targets
 from molslice.fitting.precision import attach_precision, fill_errors, read_precision
 from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
-from molslice.fitting.target_checks import MIN_ROWS, check_kind, check_targets, count_rows, is_logarithmic
+from molslice.fitting.target_checks import (
+    MIN_ROWS,
+    check_targets,
+    count_rows,
+    is_logarithmic,
+    options_of_kinds,
+)
+from molslice.tasks.target_types import common_kind
 from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
@@ -55,33 +62,41 @@ def read_fit_data(
         column, findings = table.smiles_column, list(table.findings)
         check_roles(path, table, names, options)
         check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)
-        written, worded = options.written, find_word_columns(table, names, options)
-        if options.kind != "regression":
-            written, meanings = find_classes(table, [name for name in names if name not in worded], written)
-            findings += meanings
+        worded, written = find_word_columns(table, names, options), dict.fromkeys(names, options.written)
+        for name, kind in zip(names, options.kinds_of(names), strict=True):
+            if kind != "regression" and name not in worded:
+                written[name], meanings = find_classes(table, [name], options.written)
+                findings += meanings
         partner, divided = options.partner_column, options.side_columns
         others = (*options.conditions, partner, *divided.values(), options.weight, *(options.errors or ()))
         used = [name for name in others if name is not None]
         side = SideColumns(table, names, used)
-        relations = find_relations(names, side, options)
-        unit_columns = columns_beside(len(names), options.unit_columns, side.units)
-        beside = [name for name in (*relations, *unit_columns) if name is not None]
+        beside = [name for name in (*(options.relations or ()), *(options.unit_columns or ())) if name]
+        beside += [columns[0] for columns in (side.relations, side.units) if len(columns) == 1]
         cells = Cells.read(table, [column, *names, *used, *beside], side)
-    classes = read_classes({name: cells[name] for name in worded}, options, path, cells.where)
+    classes = read_classes({name: cells[name] for name in worded}, names, options, path, cells.where)
     findings += classes.meanings
-    values = read_targets(cells, names, relations, classes, written, options, path)
-    check_kind(values.kind, names[0], options, path)
-    precision = read_precision(cells, written, options)
-    conditions = read_conditions(cells, written, options, path)
-    learned_beside = unit_columns if values.kind != "regression" else beside
+    values = read_targets(cells, names, side, classes, written, options)
+    options = options_of_kinds(values.types, names, options, path)
+    kind, has_numbers = common_kind(values.types), not all(one.has_classes for one in values.types)
+    suited = [not (one.has_classes and has_numbers) for one in values.types]
+    unit_columns = columns_beside(suited, options.unit_columns, side.units)
+    precision = read_precision(cells, options.written, options)
+    conditions = read_conditions(cells, options.written, options, path)
+    relations = values.relations if has_numbers else ()
     notices = [
-        *side.notices([name for name in learned_beside if name is not None]),
+        *side.notices([name for name in (*relations, *unit_columns) if name is not None]),
         # values in several units are checked when they are converted
         *([] if any(unit_columns) else _check_outliers(values.exact, names, cells, options, path)),
         *values.doubts,
         *conditions.notices,
     ]
-    findings.append(f"targets: {', '.join(names)}; {values.kind}" + ("" if options.kind else " (detected)"))
+    listed = ", ".join(names)
+    if kind == "mixed":
+        pairs = zip(names, values.types, strict=True)
+        listed = ", ".join(f"{name} ({one.kind})" for name, one in pairs)
+    given = all(options.kinds_of(names))
+    findings.append(f"targets: {listed}; {kind}" + " (detected)" * (not given))
     findings += values.findings
     for notice in notices:
         logger.warning("%s", notice)
@@ -89,9 +104,8 @@ def read_fit_data(
     rows = smiles if partner is None else conditioned_rows(smiles, cells.columns, (), partner)
     chosen, replaced = _choose_molecules(rows, options, findings, workers)
     described = describe_molecules(chosen, workers=workers, progress=progress)
-    data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.kind, column)
+    data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.types, column)
     data.findings, data.notices, data.replaced = findings, notices, replaced
-    data.classes, data.words = classes.several, classes.words
     data.bounds, data.losses = values.bounds, [*values.losses]
     attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)

@@ -1,6 +1,8 @@
 """Checks of the targets of a fit: whether each can be learned, and whether as its logarithm."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from molslice.data.molecules.report import TargetStatistics
 from molslice.data.target_values import is_log_normal
 from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions, Scale
-from molslice.tasks.targets import Kind
+from molslice.tasks.target_types import TargetType, part_slices
 from molslice.types import MolsliceError
 
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
@@ -21,25 +23,50 @@ def count_rows(count: int, what: str = "row") -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def check_kind(kind: Kind, name: str, options: FitOptions, path: File) -> None:
-    """Check that the options are for the kind of the targets.
+def options_of_kinds(
+    types: Sequence[TargetType], names: Sequence[str], options: FitOptions, path: File
+) -> FitOptions:
+    """Check that the options are for the kinds of the targets; return options for these targets.
+
+    What is given for numbers does not apply to classes beside them.
 
     Raises:
-        MolsliceError: One is for numbers, but the targets are classes, or the other way round.
+        MolsliceError: An option is for numbers, but all targets are classes, or the other way round; or an
+            option names something for numbers for a target of classes.
     """
-    if kind == "regression":
-        if options.class_weight is not None:
-            raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
-        return
-    for given, reason in (
-        (any(options.relations or ()), "the targets are classes, which have no limits"),
-        (any(options.unit_columns or ()), "the targets are classes, which have no units"),
-        (any(options.errors or ()), "the targets are classes, which have no standard errors"),
-        (options.transform is not None, "the targets are classes, and classes have no p-values"),
-        (options.scale == "log", "the scale log is for numbers, but the targets are classes"),
+    numbers = [not one.has_classes for one in types]
+    if all(numbers) and options.class_weight is not None:
+        raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
+    if not any(numbers):
+        no_limits = "the targets are classes, which have no limits"
+        for given, reason in (
+            (any(options.relations or ()), f"{no_limits}; give --kind regression"),
+            (any(options.unit_columns or ()), "the targets are classes, which have no units"),
+            (any(options.errors or ()), "the targets are classes, which have no standard errors"),
+            (options.transform is not None, "the targets are classes, and classes have no p-values"),
+            (options.scale == "log", "the scale log is for numbers, but the targets are classes"),
+        ):
+            if given:
+                raise MolsliceError(f"{path}, column {names[0]!r}: {reason}")
+    if all(numbers) or not any(numbers):
+        return options
+    changed: dict[str, Any] = {}
+    for field, what, nothing in (
+        ("relations", "limits", None),
+        ("units", "units", ""),
+        ("unit_columns", "units", None),
+        ("errors", "standard errors", None),
     ):
+        given = getattr(options, field) or ()
+        for name, is_number, value in zip(names, numbers, given, strict=bool(given)):
+            if value and not is_number and len({*given}) > 1:  # not one for all targets
+                raise MolsliceError(
+                    f"{path}, column {name!r}: the target has classes, which have no {what}, got {value!r}"
+                )
         if given:
-            raise MolsliceError(f"{path}, column {name!r}: {reason}")
+            pairs = zip(numbers, given, strict=True)
+            changed[field] = tuple(value if is_number else nothing for is_number, value in pairs)
+    return replace(options, **changed)
 
 
 def check_targets(data: FitData, path: File) -> None:
@@ -62,14 +89,15 @@ def check_targets(data: FitData, path: File) -> None:
                 f"{where}: {count_rows(len(known), 'training row')} with a value{beside}; a fit needs at "
                 f"least {MIN_ROWS}{' exact values' if limits else ''}{because}"
             )
-        if data.classes is not None:
-            _check_class_sizes(known, data.classes.names, where, because)
-        elif data.kind == "classification":
+        of_target = data.types[index]
+        if of_target.several is not None:
+            _check_class_sizes(known, of_target.class_names, where, because)
+        elif of_target.has_classes:
             if odd := [value for value in known if value not in (0.0, 1.0)]:
                 raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
             ones = int(known.sum())
             if min(ones, len(known) - ones) < MIN_OF_CLASS:
-                zero, one = data.class_names(index)
+                zero, one = of_target.class_names
                 raise MolsliceError(
                     f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
                     f"a fit needs at least {MIN_OF_CLASS} of each{because}"
@@ -80,12 +108,12 @@ def check_targets(data: FitData, path: File) -> None:
             _check_precision(known, name, path)
         held = data.targets[data.test, index]
         held = held[np.isfinite(held)]
-        if data.kind == "classification" and len(held) and np.ptp(held) == 0:
-            word = data.class_names(index)[int(held[0])]
+        if of_target.kind == "classification" and len(held) and np.ptp(held) == 0:
+            word = of_target.class_names[int(held[0])]
             data.findings.append(
                 f"{name}: all {len(held)} held-out rows are of class {word}; no ROC-AUC is defined"
             )
-        if len(held) and (absent := data.absent_class(held)) is not None:
+        if len(held) and (absent := of_target.absent_class(held)) is not None:
             data.findings.append(
                 f"{name}: no held-out row has the class {absent!r}; metrics that are means over the classes "
                 "are not defined for them"
@@ -123,7 +151,7 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
     Raises:
         MolsliceError: `scale` is `log`, and a value is not positive.
     """
-    if scale == "linear" or (scale is None and data.kind != "regression"):
+    if scale == "linear" or data.types[index].has_classes:
         return False
     name, values = data.names[index], np.where(data.test, np.nan, geometric)
     if scale == "log":
@@ -152,9 +180,9 @@ def describe_without_logarithm(data: FitData) -> list[str]:
 
     Whether the logarithm is learned is found in the training rows, so a held-out value may have none.
     """
-    sentences = []
+    sentences, columns = [], [*part_slices(data.types)]
     for index in np.flatnonzero(data.logarithmic).tolist():
-        without = data.test & data.known[:, index] & ~data.labels(index).known
+        without = data.test & data.known[:, index] & ~data.labels(columns[index].start).known
         if count := int(without.sum()):
             values = count_rows(count, "held-out value")
             sentences.append(

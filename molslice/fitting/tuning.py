@@ -33,6 +33,7 @@ from molslice.inference.load import find_model
 from molslice.learners import Features
 from molslice.learners.stacking import Stack
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.target_types import part_slices
 from molslice.version import __version__
 
 MAX_TRIALS = 40  # of a learner of a target; more would mostly fit the noise of the cross-validated error
@@ -118,11 +119,12 @@ def tune_learners(
         KeyboardInterrupt: Stopped by Ctrl-C; the message says how to continue.
     """
     assert options.tune is not None
-    quality, classes = QUALITIES[options.quality], rows.kind != "regression"
+    quality = QUALITIES[options.quality]
     folds = assign_folds(replace(rows, findings=[]), options.members, options.seed, 1)[0]
     queues = {
-        name: draw_settings(quality.choices(name, features, classes=classes), options.seed)
+        (name, classes): draw_settings(quality.choices(name, features, classes=classes), options.seed)
         for name in quality.learners
+        for classes in {*rows.has_classes.tolist()}
     }
     left = 60.0 * options.tune  # the fits of an earlier call count too, so that the trials are the same
     targets = [_Target(rows, features, folds, options, index, log) for index in range(len(rows.names))]
@@ -132,8 +134,9 @@ def tune_learners(
             for number in range(MAX_TRIALS):
                 going = []
                 for target, name in waiting:
-                    if number < len(queues[name]) and target.slowest.get(name, 0.0) <= left:
-                        left -= target.try_settings(name, queues[name][number])
+                    queue = queues[name, target.classes]
+                    if number < len(queue) and target.slowest.get(name, 0.0) <= left:
+                        left -= target.try_settings(name, queue[number])
                         going.append((target, name))
                         progress.update()
                         progress.annotate(target.note())
@@ -188,10 +191,11 @@ class _Target:
     ) -> None:
         self.rows, self.features, self.folds, self.options = rows, features, folds, options
         self.index, self.log, self.quality = index, log, QUALITIES[options.quality]
-        self.classes, self.metric = rows.kind != "regression", rows.metrics(index)[0]
+        self.classes, self.metric = rows.types[index].has_classes, rows.metrics(index)[0]
         self.groups, self.factor = rows.number_groups(), cross_validation_factor(options.members)
         self.fits: list[TargetFit] = []
-        for column in [index] if rows.classes is None else range(len(rows.classes.part_names)):
+        columns = [*part_slices(rows.types)][index]
+        for column in range(columns.start, columns.stop):
             labels = rows.labels(column)
             known = np.flatnonzero(~rows.test & labels.known)
             self.fits.append(TargetFit(known, labels[known]))
@@ -254,8 +258,8 @@ class _Target:
 
     def _measure(self, unseen: Mapping[str, np.ndarray]) -> Measured:
         """Weigh the learners by their out-of-fold predictions, and measure the predictions of the stack."""
-        several, rows = self.rows.classes, self.rows
-        logarithmic = several is None and rows.logarithmic[self.index]
+        rows = self.rows
+        several, logarithmic = rows.types[self.index].several, rows.logarithmic[self.index]
         for place, fit in enumerate(self.fits):
             parts = {name: unseen[name][place] for name in self.quality.learners}
             fit.stack = Stack.fit(parts, fit.labels, classes=self.classes, logarithmic=logarithmic)

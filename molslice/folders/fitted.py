@@ -25,7 +25,7 @@ from molslice.folders.run import MODEL, write_in_half
 from molslice.learners import LEARNERS, Features, Learner
 from molslice.learners.stacking import Stack
 from molslice.pretrained import find_pretrained, pretrained_names
-from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import Learned, TargetType, learned_targets, types_of
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration, HeldOut
@@ -79,12 +79,12 @@ class FittedModel:
 
     Attributes:
         targets: The description of the T targets. `mean` and `std` describe what is learned: the common
-            logarithm, if the stack of a target is logarithmic. Several classes have learners and stacks of
-            each of their P parts (`SeveralClasses`) instead of each target.
+            logarithm, if the stack of a target is logarithmic. A target of several classes has learners and
+            stacks of each of its parts (`SeveralClasses`).
         learners: For each target or part, the learners by name, except for the networks.
         stacks: For each target or part, the weights of its learners.
         about: The content of `fit.json`.
-        scales: For each target, the expected error of a row; None for classes and in older folders.
+        scales: For each target or part, the expected error of a row; None for classes and in older folders.
         conditions: The numbers and categories that the learners take beside the molecule.
         related: The models of related targets, whose predictions the learners take after the conditions.
     """
@@ -108,15 +108,20 @@ class FittedModel:
         return bool(self.about["options"].get("symmetric", False))
 
     @property
-    def classes(self) -> SeveralClasses | None:
-        """The classes, if there are more than two."""
-        names = self.targets.classes
-        return SeveralClasses(names, ordered=self.about["ordered"]) if names else None
+    def types(self) -> tuple[TargetType, ...]:
+        """What each target is."""
+        return _read_types(self.targets, self.about)
 
     @property
-    def class_words(self) -> Mapping[str, Sequence[str]]:
-        """The names of class 0 and class 1, by target, of targets whose classes have names."""
-        return self.about.get("class_words", {})
+    def network_kinds(self) -> dict[str, Learned]:
+        """What the fine-tuned networks learn, by the kind in `network_folder`; empty without networks."""
+        groups = learned_targets(self.targets, self.types) if self.num_networks else {}
+        learned = {
+            kind: group
+            for kind, group in groups.items()
+            if any(FINE_TUNED in self.stacks[column].names for column in group.columns)
+        }
+        return learned if len(groups) > 1 else dict(zip([""], learned.values(), strict=False))
 
     @property
     def num_networks(self) -> int:
@@ -172,9 +177,12 @@ def row_columns(targets: Sequence[str]) -> list[str]:
     return columns
 
 
-def network_folder(folder: Path, fold: int) -> Path:
-    """Return the folder of the fine-tuned network of a fold."""
-    return folder / NETWORKS / f"fold{fold}"
+def network_folder(folder: Path, fold: int, kind: str = "") -> Path:
+    """Return the folder of the fine-tuned network of a fold.
+
+    If the networks of numbers and of classes differ, `kind` is what it learns; else it is empty.
+    """
+    return folder / NETWORKS / kind / f"fold{fold}"
 
 
 def is_fitted_folder(path: Path) -> bool:
@@ -237,8 +245,7 @@ def read_fitted(folder: Path) -> FittedModel:
         targets = TargetInfo.from_mapping(record.get("targets"))
         _check_classes(targets, record)
         stacks = _read_stacks(record, folder)
-        several = SeveralClasses(targets.classes, ordered=bool(record.get("ordered")))
-        expected = len(several.part_names if targets.classes else targets.names)
+        expected = sum(one.num_parts for one in _read_types(targets, record))
         scales = _read_scales(record, expected)
         conditions = _read_conditions(record)
     except MolsliceError as error:
@@ -267,19 +274,30 @@ def read_fitted(folder: Path) -> FittedModel:
     return model
 
 
+def _read_types(targets: TargetInfo, record: Mapping[str, Any]) -> tuple[TargetType, ...]:
+    ordered = record.get("ordered", ())
+    if isinstance(ordered, bool):  # of the only target
+        ordered = targets.names * ordered
+    return types_of(targets, ordered, record.get("class_words"))
+
+
 def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
     """Check what the folder says about the names of classes."""
-    several = targets.kind == "multiclass"
-    if targets.kind not in ("regression", "classification", "multiclass"):
-        raise MolsliceError(f"invalid kind {targets.kind!r}")
-    if several != isinstance(record.get("ordered"), bool):
-        raise MolsliceError(
-            f"invalid ordered for targets of kind {targets.kind}: {record.get('ordered')!r:.80}"
-        )
+    kinds = {one.names[0]: one.kind for one in targets.each}
+    for kind in kinds.values():
+        if kind not in ("regression", "classification", "multiclass"):
+            raise MolsliceError(f"invalid kind {kind!r}")
+    ordered = record.get("ordered")
+    if targets.kind == "mixed":
+        sound = isinstance(ordered, list) and all(kinds.get(str(name)) == "multiclass" for name in ordered)
+    else:
+        sound = isinstance(ordered, bool) == (targets.kind == "multiclass")
+    if not sound:
+        raise MolsliceError(f"invalid ordered for targets of kind {targets.kind}: {ordered!r:.80}")
     words = record.get("class_words", {})
-    sound = isinstance(words, dict) and targets.kind == "classification" or words == {}
+    sound = isinstance(words, dict)
     for name, pair in words.items() if sound else ():
-        sound = sound and name in targets.names and isinstance(pair, list) and len(pair) == 2
+        sound = sound and kinds.get(name) == "classification" and isinstance(pair, list) and len(pair) == 2
         sound = sound and all(isinstance(word, str) and word for word in pair) and pair[0] != pair[1]
     if not sound:
         raise MolsliceError(f"invalid class_words: {words!r:.200}")
@@ -312,9 +330,11 @@ def _check_networks(model: FittedModel, folder: Path) -> None:
         raise MolsliceError(f"{folder / FIT} has {count} fine-tuned networks, but not as many folds")
     if not model.needs_encoder:
         raise MolsliceError(f"{folder / FIT} has fine-tuned networks, but no encoder")
-    for fold in range(count):
-        if not network_folder(folder, fold).is_dir():
-            raise MolsliceError(f"{folder} is incomplete: {network_folder(folder, fold)} is missing")
+    for place in (
+        network_folder(folder, fold, kind) for kind in model.network_kinds for fold in range(count)
+    ):
+        if not place.is_dir():
+            raise MolsliceError(f"{folder} is incomplete: {place} is missing")
 
 
 def _is_whole(value: object, least: int) -> bool:

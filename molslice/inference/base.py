@@ -25,7 +25,7 @@ from molslice.inference.inputs import Conditions, Molecules, check_conditions, g
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import IN_DOMAIN, NEAREST, REASON, SIMILARITY, Domain, Predictions
 from molslice.inference.smiles_reader import default_workers
-from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType, column_slices, columns_of_kind, types_of
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
@@ -60,7 +60,6 @@ class SmilesPredictor(ABC):
         partner: The name of the second molecule of each row, given as a condition; None for single molecules.
         smiles_column: The column of SMILES in tables; None finds it.
         fit_options: The options of `molslice fit`; empty for other models.
-        classes: The classes of the only target if there are more than two; None otherwise.
         label: Name of a prediction in reports of progress.
     """
 
@@ -77,7 +76,6 @@ class SmilesPredictor(ABC):
     partner: str | None = None
     smiles_column: str | None = None
     fit_options: Mapping[str, Any] = MappingProxyType({})
-    classes: SeveralClasses | None = None
     label: str = "predict"
     _domain: TrainingDomain | None = None
 
@@ -97,9 +95,9 @@ class SmilesPredictor(ABC):
         return tuple(self.targets.units)
 
     @property
-    def class_names(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the classes of each target; empty if none has names."""
-        return ()
+    def types(self) -> tuple[TargetType, ...]:
+        """What each target is."""
+        return types_of(self.targets)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -135,17 +133,27 @@ class SmilesPredictor(ABC):
             The names of the numbers, of which the first are `columns` unless they are taken, and of the
             texts. The name of an interval begins with the name of its prediction.
         """
-        taken, kind, has_intervals = list(taken), self.targets.kind, options.level is not None
+        taken, types = list(taken), self.types
         columns = distinct_columns(self.columns, taken=taken)
-        labels: list[str] = []
-        if kind == "multiclass":
-            labels = distinct_columns(self.target_names, taken=[*taken, *columns])
-        numbers, texts = [], [*labels]
-        if has_intervals:
-            ends = {"regression": ["lower", "upper"], "classification": ["calibrated"]}.get(kind, [])
-            ends += ["spread"] * self.has_spread(options)
-            numbers = [f"{name}_{end}" for end in ends for name in columns]
-            texts += [f"{name}_set" for name in (columns if kind == "classification" else labels)]
+        several = [
+            name for name, one in zip(self.target_names, types, strict=True) if one.several is not None
+        ]
+        labels = iter(distinct_columns(several, taken=[*taken, *columns]))
+        # the column of a target of one column, or of the chosen class
+        names = [
+            columns[of_target.start] if one.several is None else next(labels)
+            for one, of_target in zip(types, column_slices(types), strict=True)
+        ]
+        numbers, texts = [], [name for name, one in zip(names, types, strict=True) if one.several is not None]
+        if options.level is not None:
+            for end, kind in (
+                ("lower", "regression"),
+                ("upper", "regression"),
+                ("calibrated", "classification"),
+            ):
+                numbers += [f"{columns[column]}_{end}" for column in columns_of_kind(types, kind)]
+            numbers += [f"{name}_spread" for name in columns if self.has_spread(options)]
+            texts += [f"{name}_set" for name, one in zip(names, types, strict=True) if one.has_classes]
         if options.domain is not None:
             numbers.append(SIMILARITY)
             texts += [IN_DOMAIN, REASON, NEAREST]

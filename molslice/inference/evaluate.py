@@ -19,13 +19,15 @@ from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
-from molslice.tasks.metrics import METRIC_NAMES, metric_per_target
+from molslice.tasks.metrics import METRIC_NAMES
+from molslice.tasks.target_types import column_slices
 from molslice.types import DataSpec, MolsliceError
 
 KIND_NAMES = {
     "regression": "regression (numbers)",
     "classification": "classification (0 or 1)",
     "multiclass": "one class of several",
+    "mixed": "targets of several kinds",
     "tokens": "the next token",
     "actions": "actions",
 }
@@ -99,7 +101,8 @@ def evaluate(
                 raise MolsliceError(failure_text(dataset.where(int(row)), "", reason))
             refusals.add(reason, "", dataset.where(int(row)))
     labels, values = labels[readable], predictions.values[readable].astype(np.float64)
-    metric, errors = _errors(predictor, dataset, labels, values)
+    errors = _errors(predictor, dataset, labels, values)
+    announced = {next(iter(of_target)) for of_target in errors}
     counts = np.isfinite(labels).sum(0).tolist()
     targets = zip(dataset.target_names, dataset.target_units, counts, errors, strict=True)
     result = {
@@ -108,7 +111,7 @@ def evaluate(
         "noun": dataset.row_name,
         "failed": failed,
         "refusals": refusals.report(),
-        "metric": metric,
+        "metric": announced.pop() if len(announced) == 1 else None,  # each target has its own
         "targets": [{"name": name, "unit": unit, "count": count, **of} for name, unit, count, of in targets],
     }
     if not isinstance(predictor, FittedPredictor):
@@ -234,13 +237,14 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
 
 def _errors(
     predictor: SmilesPredictor, dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray
-) -> tuple[str, list[dict[str, float]]]:
-    """Return the name of the metric, and the metrics of each target by name."""
-    if predictor.classes is not None:
-        return predictor.classes.metrics[0], [predictor.classes.measure_all(values, labels[:, 0])]
-    metric = METRIC_NAMES[dataset.kind]
+) -> list[dict[str, float]]:
+    """Return the metrics of each target by name, the announced one first."""
     if isinstance(dataset, Pcqm4m) and np.isfinite(labels).any():  # the evaluator of OGB
         known = np.isfinite(labels[:, 0])
-        return metric, [{metric: evaluate_gap(dataset.version, labels[known, 0], values[known, 0])}]
-    errors = metric_per_target(predictor.targets, values, labels)
-    return metric, [{metric: errors[name]} for name in dataset.target_names]
+        error = evaluate_gap(dataset.version, labels[known, 0], values[known, 0])
+        return [{METRIC_NAMES[dataset.kind]: error}]
+    types = predictor.types
+    return [
+        one.measure(values[:, columns], truth)
+        for one, columns, truth in zip(types, column_slices(types), labels.T, strict=True)
+    ]

@@ -38,7 +38,13 @@ from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
-from molslice.tasks.several_classes import SeveralClasses, learned_targets
+from molslice.tasks.target_types import (
+    Learned,
+    TargetType,
+    column_slices,
+    has_named_classes,
+    part_slices,
+)
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS as CALIBRATION_ARRAYS
@@ -65,14 +71,17 @@ def network_scores(predicted: np.ndarray, targets: TargetInfo) -> np.ndarray:
 
 
 def prediction_row_columns(
-    names: Sequence[str], classes: SeveralClasses | None = None, given: Sequence[str] = ()
+    names: Sequence[str], types: Sequence[TargetType], given: Sequence[str] = ()
 ) -> list[str]:
     """Name the columns of the predictions in `rows.csv`, one for each target, or for each of several classes.
 
-    `given` are the columns that follow: conditions and the second molecule.
+    `types` say what each target is; `given` are the columns that follow: conditions and the second molecule.
     """
     columns = row_columns(names)
-    wanted = columns if classes is None else [f"{names[0]}_{word}" for word in classes.names]
+    wanted = []
+    for name, column, one in zip(names, columns, types, strict=True):
+        several = one.several
+        wanted += [column] if several is None else [f"{name}_{word}" for word in several.names]
     return distinct_columns(wanted, taken=[*ROW_COLUMNS, *columns, *given])
 
 
@@ -86,7 +95,8 @@ class FittedPredictor(SmilesPredictor):
         name: The name of the model in messages.
         folder: The folder of the model.
         encoder: The encoder whose embeddings are features; None for a model without one.
-        networks: The fine-tuned network of each fold; empty for a model without them.
+        networks: The fine-tuned network of each fold, for each of `FittedModel.network_kinds`; empty for a
+            model without them.
     """
 
     folder: Path
@@ -102,7 +112,7 @@ class FittedPredictor(SmilesPredictor):
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
-        self.targets, self.num_members, self.classes = model.targets, model.num_members, model.classes
+        self.targets, self.num_members = model.targets, model.num_members
         self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
         self.conditions, self.partner = model.conditions, model.partner
         self.fit_options = model.about["options"]
@@ -113,12 +123,13 @@ class FittedPredictor(SmilesPredictor):
     @property
     def data_config(self) -> DataConfig:
         """The rows of the fit as a data set, divided as in the fit."""
+        named = has_named_classes(self.types) or self.targets.kind == "mixed"
         options = {
             "path": str(self.folder / ROWS),
             "target_columns": row_columns(self.target_names),
             "units": list(self.target_units),
             "kind": self.targets.kind,
-            **({"classes": [list(words) for words in self.class_names]} if self.class_names else {}),
+            **({"classes": [list(one.class_names) for one in self.types]} if named else {}),
             "outliers": "keep",  # if the fit has kept some
             **({} if self.partner is None else {"smiles_column": ROW_COLUMNS[0]}),
             "split": {"kind": "column", "column": "split", "valid_fraction": 0},
@@ -165,35 +176,35 @@ class FittedPredictor(SmilesPredictor):
             values[row], errors[row] = np.nan, NOT_FINITE
         by_row = members.transpose(1, 0, 2)
         return add_uncertainty(
-            Predictions(values, errors, labels=self.labels(values), class_names=self.class_names),
+            Predictions(values, errors, labels=self.labels(values), types=self.types),
             Members(by_row.std(1), by_row, difficulty.transpose(1, 0, 2)),
             options,
         )
 
     @property
-    def class_names(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the classes of each target; see `SmilesPredictor.class_names`."""
-        if self.classes is not None:
-            return (self.classes.names,)
-        words = self.model.class_words
-        return tuple(tuple(words.get(name, ("0", "1"))) for name in self.target_names) if words else ()
+    def types(self) -> tuple[TargetType, ...]:
+        """What each target is; see `SmilesPredictor.types`."""
+        return self.model.types
 
-    def labels(self, probabilities: np.ndarray) -> list[str] | None:
-        """Return the name of the chosen class of each row, "" for NaN; None for at most two classes."""
-        if self.classes is None:
-            return None
-        chosen = self.classes.choose(np.nan_to_num(probabilities))
-        names = np.array(self.classes.names, dtype=object)[chosen]
-        return np.where(np.isnan(probabilities).any(axis=1), "", names).tolist()
+    def labels(self, predicted: np.ndarray) -> list[tuple[str, ...]] | None:
+        """Return the name of the chosen class of each target of several, for each row; "" for NaN.
+
+        None if there is no such target.
+        """
+        names = []
+        for one, columns in zip(self.types, column_slices(self.types), strict=True):
+            if one.several is not None:
+                probabilities = predicted[:, columns]
+                chosen = np.array(one.class_names)[one.several.choose(np.nan_to_num(probabilities))]
+                names.append(np.where(np.isnan(probabilities).any(axis=1), "", chosen).tolist())
+        return [*zip(*names, strict=True)] if names else None
 
     def _numbers(self) -> list[dict[str, str]]:
-        if self.classes is not None:
-            return [{"name": self.target_names[0], "unit": "", "class": word} for word in self.classes.names]
-        words = self.model.class_words
-        return [
-            {**item, **({"class": words[item["name"]][1], "unit": ""} if item["name"] in words else {})}
-            for item in super()._numbers()
-        ]
+        numbers = []
+        for one, item in zip(self.types, super()._numbers(), strict=True):
+            words = one.class_names if one.several is not None else one.words[1:]
+            numbers += [{**item, "class": word, "unit": ""} for word in words] or [item]
+        return numbers
 
     def find_calibration(self) -> Calibration:
         """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.
@@ -201,7 +212,8 @@ class FittedPredictor(SmilesPredictor):
         The calibration of a folder without one is read from its `rows.csv`.
         """
         calibration = Calibration.read(self.folder, self.targets.kind, self.target_names)
-        if calibration is None and self.class_names:
+        kept_alone = has_named_classes(self.types) or self.targets.kind == "mixed"
+        if calibration is None and kept_alone:
             raise MolsliceError(f"{self.folder} is incomplete: {self.folder / CALIBRATION} is missing")
         calibration = calibration or out_of_fold_calibration(self.folder, self.model)
         if calibration.num_folds != self.num_members:
@@ -211,10 +223,12 @@ class FittedPredictor(SmilesPredictor):
             )
         if calibration.dropout_passes:
             raise MolsliceError(f"{self.folder} has held-out rows with dropout, but its model has no dropout")
-        if self.classes is not None and calibration.targets[0].classes != self.classes.names:
-            raise MolsliceError(f"{self.folder} has held-out rows of other classes than its model")
-        for target, stack in zip(calibration.targets, self.model.stacks, strict=False):
-            if target.logarithmic != stack.logarithmic:
+        parts = part_slices(self.types)
+        for target, one, columns in zip(calibration.targets, self.types, parts, strict=True):
+            names = () if one.several is None else one.several.names
+            if target.kind != one.kind or target.classes != names:
+                raise MolsliceError(f"{self.folder} has held-out rows of other classes than its model")
+            if target.logarithmic != self.model.stacks[columns.start].logarithmic:
                 raise MolsliceError(
                     f"{self.folder} has held-out rows of {target.name!r} on another scale than its model"
                 )
@@ -240,7 +254,7 @@ class FittedPredictor(SmilesPredictor):
         Returns:
             The predictions in the units of the targets, and the expected error in the unit of the learners
             (in older folders the standard deviation over the learners; 0 for classes and where it is not
-            needed), float64 [members, n, T] each, or [members, n, C] for more than two classes.
+            needed), float64 [members, n, C] each, with the columns of `Predictions`.
         """
         if molecules.partners is not None and self.model.symmetric:
             molecules = molecules.in_order()
@@ -249,30 +263,32 @@ class FittedPredictor(SmilesPredictor):
         if second is not None:
             others = self._features(second, self._read(second.canonical))
             features = features.joined(others, symmetric=self.model.symmetric)
-        learned = learned_targets(self.targets, self.classes)
-        tuned = [
-            network_scores(network.predict_molecules(store).values, learned)
-            for network in self.networks
-            if store is not None
-        ]
-        needs_spread = needs_spread and self.targets.kind == "regression"
+        model, tuned = self.model, dict[int, np.ndarray]()
+        for group, networks in self.networks_by_kind():
+            assert store is not None  # networks have an encoder
+            scores = [
+                network_scores(network.predict_molecules(store).values, group.targets) for network in networks
+            ]
+            for place, column in enumerate(group.columns):
+                tuned[column] = np.stack([of_network[:, place] for of_network in scores])
+        are_numbers = [not one.has_classes for one in self.types for _ in range(one.num_parts)]
         columns, difficulty = [], []
-        model = self.model
         for index, (learners, stack, scale) in enumerate(
             zip(model.learners, model.stacks, model.scales, strict=True)
         ):
+            has_spread = needs_spread and are_numbers[index]
             predicted, indicators = {}, {}
             for name, learner in learners.items():
-                if scale is None or not learner.indicators or not needs_spread:
+                if scale is None or not learner.indicators or not has_spread:
                     predicted[name] = learner.predict(features)
                 else:
                     predicted[name], of_learner = learner.predict_with_indicators(features)
                     indicators |= of_learner
-            if tuned:
-                predicted[FINE_TUNED] = np.stack([scores[:, index] for scores in tuned])
+            if index in tuned:
+                predicted[FINE_TUNED] = tuned[index]
             predicted, indicators = self._by_member(predicted), self._by_member(indicators)
             columns.append(stack.combine(predicted))
-            if not needs_spread:
+            if not has_spread:
                 difficulty.append(np.zeros_like(columns[-1]))
                 continue
             disagreement = stack.disagreement(predicted)
@@ -281,10 +297,22 @@ class FittedPredictor(SmilesPredictor):
             else:
                 size = np.broadcast_to(features.size(), disagreement.shape)
                 difficulty.append(scale.expect({**indicators, DISAGREEMENT: disagreement, SIZE: size}))
-        if self.classes is not None:
-            probabilities = self.classes.combine(np.stack(columns, axis=2))
-            return probabilities, np.zeros_like(probabilities)
-        return np.stack(columns, axis=2), np.stack(difficulty, axis=2)
+        blocks, hard = [], []
+        for one, of_target in zip(self.types, part_slices(self.types), strict=True):
+            parts = np.stack(columns[of_target], axis=2)
+            blocks.append(parts if one.several is None else one.several.combine(parts))
+            hard.append(
+                np.stack(difficulty[of_target], axis=2) if one.several is None else np.zeros_like(blocks[-1])
+            )
+        return np.concatenate(blocks, axis=2), np.concatenate(hard, axis=2)
+
+    def networks_by_kind(self) -> list[tuple[Learned, tuple[Predictor, ...]]]:
+        """Return what the networks of each kind learn, and the network of each fold."""
+        count = self.model.num_networks
+        return [
+            (group, self.networks[place * count : (place + 1) * count])
+            for place, group in enumerate(self.model.network_kinds.values())
+        ]
 
     def _features(self, molecules: DescribedMolecules, store: MoleculeStore | None) -> Features:
         embedding = None if self.encoder is None or store is None else self.encoder.embed_store(store).values

@@ -23,7 +23,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor, find_model, load_model
 from molslice.pretrained import pretrained_names
-from molslice.tasks.metrics import with_unit
+from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
@@ -189,23 +189,23 @@ def _measured(folder: Path) -> tuple[str, list[dict[str, Any]]]:
     """Return the name of the data, and the errors on held-out rows as the Hub lists them."""
     if is_fitted_folder(folder):
         record = read_fitted(folder).about
-        label = str(record.get("metric_label", record.get("metric", "")))
-        rows = [
-            (target["target"], target["unit"], target["test"]["molslice fit"])
-            for target in record.get("results", ())
-            if isinstance(target.get("test"), Mapping) and "molslice fit" in target["test"]
-        ]
-        kind = str(record.get("metric"))
+        rows = []
+        for target in record.get("results", ()):
+            if isinstance(target.get("test"), Mapping) and "molslice fit" in target["test"]:
+                kind = str(target.get("metric", record.get("metric")))
+                value = target["test"]["molslice fit"]
+                rows.append((kind, METRIC_LABELS.get(kind, ""), target["target"], target["unit"], value))
         source = Path(str(record.get("source", "a table"))).name
     else:
-        kind, rows = _test_errors(folder)
+        kind, errors = _test_errors(folder)
         label = f"{kind.upper()} of the members, mean," if is_ensemble(folder) else kind.upper()
+        rows = [(kind, label, *error) for error in errors]
         config = load_model(folder).data_config
         path = config.options.get("path")
         source = Path(path).name if isinstance(path, str) else config.name
     metrics = [
         {"type": kind, "value": value, "name": f"{label} of {with_unit(name, unit)}"}
-        for name, unit, value in rows
+        for kind, label, name, unit, value in rows
         if isinstance(value, int | float)
     ]
     return source, metrics

@@ -24,7 +24,6 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.pretrained import find_pretrained, pretrained_names
-from molslice.tasks.several_classes import learned_targets
 from molslice.types import MolsliceError
 
 
@@ -67,10 +66,11 @@ def _load_folder(
         if not model.needs_encoder:
             return FittedPredictor(model, name, path)
         encoder = _load_encoder(path, model, target)
-        folders = [network_folder(path, fold) for fold in range(model.num_networks)]
+        folds, kinds = range(model.num_networks), model.network_kinds
+        folders = [network_folder(path, fold, kind) for kind in kinds for fold in folds]
         networks = _load_inside(folders, path, target)
-        expected = learned_targets(model.targets, model.classes)
-        for network in networks:
+        groups = [group.targets for group in kinds.values() for _ in folds]
+        for network, expected in zip(networks, groups, strict=True):
             tuned = network.targets
             if (tuned.names, tuned.kind) != (expected.names, expected.kind):
                 raise MolsliceError(

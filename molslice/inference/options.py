@@ -63,7 +63,7 @@ def add_intervals(predictions: Predictions, calibration: Calibration, level: flo
     """
     members = predictions.members
     assert members is not None
-    shape, several = predictions.values.shape, calibration.kind == "multiclass"
+    shape, kinds = predictions.values.shape, {target.kind for target in calibration.targets}
     good = np.flatnonzero([reason is None for reason in predictions.errors])
 
     def fill(values: np.ndarray) -> np.ndarray:
@@ -73,13 +73,17 @@ def add_intervals(predictions: Predictions, calibration: Calibration, level: flo
 
     models = members.models[good].transpose(1, 0, 2)
     spread = None if members.spread is None else fill(members.spread[good])
-    if several or calibration.kind == "classification":
-        sets = np.zeros((shape[0], 1, shape[1]) if several else (*shape, 2), bool)
-        sets[good] = calibration.sets(models, level)
-        if several:
-            return replace(predictions, spread=spread, sets=sets)
+    predictions = replace(predictions, spread=spread)
+    if "regression" in kinds:
+        difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)
+        lower, upper = map(fill, calibration.intervals(models, difficulty, level))
+        predictions = replace(predictions, lower=lower, upper=upper)
+    if "classification" in kinds:
         calibrated = fill(calibration.calibrated(predictions.values[good]))
-        return replace(predictions, spread=spread, sets=sets, calibrated=calibrated)
-    difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)
-    lower, upper = map(fill, calibration.intervals(models, difficulty, level))
-    return replace(predictions, spread=spread, lower=lower, upper=upper)
+        predictions = replace(predictions, calibrated=calibrated)
+    if kinds != {"regression"}:
+        of_good = calibration.sets(models, level)
+        sets = np.zeros((shape[0], *of_good.shape[1:]), bool)
+        sets[good] = of_good
+        predictions = replace(predictions, sets=sets)
+    return predictions

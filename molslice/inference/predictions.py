@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from molslice.tasks.target_types import TargetType, columns_of_kind, has_named_classes
+
 NOT_FINITE = "the prediction for this molecule is not finite"
 IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
 
@@ -111,27 +113,29 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Predictions for n molecules and T targets.
+    """Predictions for n molecules, in C columns: one for each of T targets, K for a target of K > 2 classes.
 
     The other fields are None unless they were asked for; see `SmilesPredictor.predict_with_errors`.
 
     Attributes:
-        values: float32 [n, T] in the units of the targets; NaN in failed rows. For a target of C > 2 classes,
-            the probability of each class, float32 [n, C].
+        values: float32 [n, C], numbers in the units of the targets and probabilities of classes; NaN in
+            failed rows.
         errors: Reason of each failed row; None for the others.
-        spread: Standard deviation of the prediction, float32 [n, T] in the units of the targets: over the
+        spread: Standard deviation of the prediction, float32 [n, C] in the units of the targets: over the
             members of an ensemble and over dropout passes, with the variance that the model predicts. None
             for a model without any of these.
-        lower: Lower bounds of the intervals of numbers, float32 [n, T] in the units of the targets.
-        upper: Upper bounds of the intervals, float32 [n, T] in the units of the targets.
-        sets: For classes, whether class 0 and class 1 are in the set of the row, bool [n, T, 2]; whether each
-            of more than two classes is, bool [n, 1, C].
-        calibrated: For classes, calibrated probability of class 1, float32 [n, T].
+        lower: Lower bounds of the intervals of numbers, float32 [n, C] in the units of the targets; NaN for
+            classes beside numbers.
+        upper: Upper bounds of the intervals, as `lower`.
+        sets: Whether the set of a target has a class, bool [n, T, L] for at most L classes; False for numbers
+            beside classes.
+        calibrated: For two classes, the calibrated probability of class 1, float32 [n, C]; NaN for other
+            targets beside them.
         domain: How each molecule compares with the training molecules; None in failed rows.
         replaced: Number of mixtures that were replaced by their largest molecule; never None.
         members: What the intervals are computed from.
-        labels: The chosen class of each row if there are more than two; "" in failed rows.
-        class_names: For classes that have names, the names for each target; else empty.
+        labels: For each row, the chosen class of each target of more than two classes; "" in failed rows.
+        types: What each target is; empty for networks, whose targets have one kind and no names of classes.
     """
 
     values: np.ndarray
@@ -144,8 +148,8 @@ class Predictions:
     domain: list[Domain | None] | None = None
     replaced: int = 0
     members: Members | None = None
-    labels: list[str] | None = None
-    class_names: tuple[tuple[str, ...], ...] = ()
+    labels: list[tuple[str, ...]] | None = None
+    types: tuple[TargetType, ...] = ()
 
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
@@ -154,13 +158,20 @@ class Predictions:
 
     def table_rows(self) -> TableRows:
         """Return the numbers and texts in the order of `SmilesPredictor.table_columns`."""
-        numbers = [self.lower, self.upper, self.calibrated, self.spread]
-        columns = [block for block in (self.values, *numbers) if block is not None]
-        texts: list[list[str]] = [[label] for label in self.labels] if self.labels is not None else []
-        texts = texts or [[] for _ in self.errors]
+        columns = [self.values]
+        for block, kind in (
+            (self.lower, "regression"),
+            (self.upper, "regression"),
+            (self.calibrated, "classification"),
+            (self.spread, None),
+        ):
+            if block is not None:
+                columns.append(block[:, columns_of_kind(self.types, kind)] if self.types and kind else block)
+        texts: list[list[str]] = [[*labels] for labels in self.labels or ()] or [[] for _ in self.errors]
         if self.sets is not None:
             for row in range(len(self.errors)):
-                texts[row] += ["" if self.errors[row] is not None else text for text in self.set_texts(row)]
+                of_row = self.set_texts(row)
+                texts[row] += of_row if self.errors[row] is None else [""] * len(of_row)
         if self.domain is not None:
             similarity = [np.nan if domain is None else domain.nearest_similarity for domain in self.domain]
             columns.append(np.array(similarity, np.float32)[:, None])
@@ -171,19 +182,27 @@ class Predictions:
         return TableRows(values, self.errors, texts if has_texts else (), self.replaced)
 
     def set_members(self, row: int) -> list[list[int | str]]:
-        """Return the classes in the set of each target of a row: their names, or their numbers."""
+        """Return the classes in the set of each target of a row: names, or numbers if none has a name."""
         assert self.sets is not None
-        numbers = range(self.sets.shape[2])
-        names = self.class_names or ((*numbers,),) * self.sets.shape[1]
+        names: list[tuple[int | str, ...]] = [(0, 1)] * self.sets.shape[1]
+        if self.types:
+            named = has_named_classes(self.types)
+            names = [one.class_names if named else (0, 1) * one.has_classes for one in self.types]
         return [
-            [name for name, is_in in zip(of_target, members, strict=True) if is_in]
+            [name for name, is_in in zip(of_target, members, strict=False) if is_in]
             for of_target, members in zip(names, self.sets[row], strict=True)
         ]
 
     def set_texts(self, row: int) -> list[str]:
-        """Return the set of each target of a row, such as `0 1` or `low; medium`."""
-        separator = "; " if self.class_names else " "
-        return [separator.join(map(str, members)) for members in self.set_members(row)]
+        """Return the set of each target of a row that has classes, such as `0 1` or `low; medium`."""
+        separator = "; " if has_named_classes(self.types) else " "
+        members = self.set_members(row)
+        are_classes = [one.has_classes for one in self.types] or [True] * len(members)
+        return [
+            separator.join(map(str, of_target))
+            for of_target, has_classes in zip(members, are_classes, strict=True)
+            if has_classes
+        ]
 
 
 def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -198,7 +217,7 @@ def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401
         return sum(values)
     if isinstance(first, np.ndarray):
         return np.concatenate(values)
-    return first  # None, or names of classes
+    return first  # None
 
 
 def _domain_texts(domain: Domain | None) -> list[str]:

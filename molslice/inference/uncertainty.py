@@ -8,14 +8,14 @@ import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, find_groups
 from molslice.inference.network import Predictor
 from molslice.inference.options import PredictionOptions, add_intervals
-from molslice.inference.predictions import NOT_FINITE
+from molslice.inference.predictions import NOT_FINITE, Predictions
+from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 from molslice.uncertainty.conformal import class_sets
@@ -91,33 +91,33 @@ def evaluate_uncertainty(
         for by, kinds in find_groups(predictor, dataset, rows).items()
     }
 
-    def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of targets
-        return values[good, index]
+    def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of target
+        return values[good, columns.start].astype(np.float64)
 
     def probabilities(values: np.ndarray) -> np.ndarray:
         """Return the values of each class, float64 [n, K]: class 0 of two has the others of class 1."""
-        if predictor.classes is not None:
-            return values[good].astype(np.float64)
-        return two_classes(column(values).astype(np.float64))
+        if of_target.several is not None:
+            return values[good, columns].astype(np.float64)
+        return two_classes(column(values))
 
-    targets = []
-    for index, (name, unit) in enumerate(zip(predictor.target_names, predictor.target_units, strict=True)):
+    targets, types = [], predictor.types
+    names_and_units = zip(predictor.target_names, predictor.target_units, strict=True)
+    described = zip(names_and_units, types, column_slices(types), strict=True)
+    for index, ((name, unit), of_target, columns) in enumerate(described):
         first = next(iter(at.values()))
-        place = index if predictor.classes is None else first.values[good].argmax(1)  # the most probable
-        spread = None if first.spread is None else first.spread[good, place].astype(np.float64)
-        if calibration.kind == "regression":
-            bounds = {
-                level: (column(chosen.lower).astype(np.float64), column(chosen.upper).astype(np.float64))
-                for level, chosen in at.items()
-            }
-            predicted = column(first.values).astype(np.float64)
-            scores = score_intervals(truth[good, index], predicted, bounds, spread, groups)
+        chosen_columns: Any = columns.start
+        if of_target.several is not None:
+            chosen_columns += first.values[good, columns].argmax(1)  # of the most probable class
+        spread = None if first.spread is None else first.spread[good, chosen_columns].astype(np.float64)
+        if not of_target.has_classes:
+            bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
+            scores = score_intervals(truth[good, index], column(first.values), bounds, spread, groups)
         else:
-            sets = {level: column(chosen.sets) for level, chosen in at.items()}
+            names: tuple[str, ...] = of_target.class_names
+            sets = {level: _sets_of(chosen, good, index, len(names)) for level, chosen in at.items()}
             guesses = {"predicted": probabilities(first.values)}
-            if first.calibrated is not None:
+            if of_target.several is None and first.calibrated is not None:
                 guesses["calibrated"] = probabilities(first.calibrated)
-            names = class_names(predictor, index)
             scores = score_sets(truth[good, index], guesses, sets, names, spread, groups)
         targets.append({"name": name, "unit": unit, **scores})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
@@ -126,25 +126,30 @@ def evaluate_uncertainty(
 def score_learned_sets(predictor: FittedPredictor) -> dict[str, Any]:
     """Compare the sets of the training rows of a fit with their classes, as `evaluate_uncertainty` does.
 
+    Targets that are numbers are left out.
+
     The set of a row is computed from its out-of-fold prediction and the out-of-fold predictions of all rows,
     so that the coverage is near the level in any case.
     """
     calibration, targets = predictor.find_calibration(), []
     levels = _possible(calibration)
-    for index, held_out in enumerate(calibration.targets):
+    for of_target, held_out in zip(predictor.types, calibration.targets, strict=True):
+        if not of_target.has_classes:
+            continue
         guess, truth = held_out.predicted, held_out.truth
         one_fold = np.zeros(len(truth), np.int64)
         sets = {level: class_sets(guess[None], guess, truth, one_fold, level) for level in levels}
         probabilities = guess if guess.ndim == 2 else two_classes(guess)
-        scores = score_sets(truth, {"predicted": probabilities}, sets, class_names(predictor, index))
+        scores = score_sets(truth, {"predicted": probabilities}, sets, of_target.class_names)
         targets.append({"name": held_out.name, "unit": "", **scores})
     rows = max(target["count"] for target in targets)
     return {"split": "train", "rows": rows, "calibration": calibration.source, "targets": targets}
 
 
-def class_names(predictor: SmilesPredictor, target: int) -> tuple[str, ...]:
-    """Return the names of the classes of a target, "0" and "1" if they have none."""
-    return predictor.class_names[target] if predictor.class_names else ("0", "1")
+def _sets_of(predictions: Predictions, rows: np.ndarray, target: int, count: int) -> np.ndarray:
+    """Return whether the set of a target has each of its classes, bool [k, count]."""
+    assert predictions.sets is not None
+    return predictions.sets[rows, target, :count]
 
 
 def _possible(calibration: Calibration) -> list[float]:
@@ -340,9 +345,10 @@ def rank_texts(target: Mapping[str, Any]) -> list[str]:
     return [f"{label} {ranks[name]:.2f}" for name, label in labels.items() if ranks[name] is not None]
 
 
-def size_label(target: Mapping[str, Any]) -> str:
-    """Return what `size_of` is for a target, for the head of a table."""
-    return "classes in a set" if "classes" in target else "width"
+def size_label(*targets: Mapping[str, Any]) -> str:
+    """Return what `size_of` is for some targets, for the head of a table."""
+    labels = {"classes in a set" if "classes" in target else "width" for target in targets}
+    return " or ".join(sorted(labels, reverse=True))
 
 
 def size_of(entry: Mapping[str, Any]) -> float:

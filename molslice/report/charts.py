@@ -85,7 +85,7 @@ def draw_parity(
             continue
         if len(chosen) > MOST_POINTS:  # the caption says so
             chosen = np.random.default_rng(0).choice(chosen, MOST_POINTS, replace=False)
-        truth, predicted = split.truth[chosen, target], split.predicted[chosen, target]
+        truth, predicted = split.truth[chosen, target], split.values(target)[chosen]
         low, high = min(low, truth.min(), predicted.min()), max(high, truth.max(), predicted.max())
         style = {"color": COLORS.get(split.name, LINE), "markersize": 4 if split.name == "test" else 3}
         axes.plot(truth, predicted, ".", **style, alpha=0.7, label=split.name)
@@ -110,7 +110,7 @@ def draw_errors(
 ) -> None:
     """Draw the distribution of predicted minus measured values of a split, or of their logarithms."""
     chosen = drawn_rows(split, target, logarithmic=logarithmic)
-    predicted, truth = split.predicted[chosen, target], split.truth[chosen, target]
+    predicted, truth = split.values(target)[chosen], split.truth[chosen, target]
     errors = np.log10(predicted / truth) if logarithmic else predicted - truth
     if len(errors):
         ends = np.quantile(errors, [0.005, 0.995])  # a few outliers would leave one bar
@@ -127,7 +127,7 @@ def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np
     chosen = split.known(target)
     if not logarithmic:
         return chosen
-    return chosen[(split.truth[chosen, target] > 0) & (split.predicted[chosen, target] > 0)]
+    return chosen[(split.truth[chosen, target] > 0) & (split.values(target)[chosen] > 0)]
 
 
 @_as_svg

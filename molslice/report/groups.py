@@ -73,18 +73,18 @@ def by_scaffold(measured: Measured) -> Groups | None:
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
 
 
-def group_metric(measured: Measured) -> str:
+def group_metric(measured: Measured, target: int) -> str:
     """Return the name of the metric of groups: also small ones, which lack some of several classes."""
-    if (several := measured.predictor.classes) is not None:
+    if (several := measured.types[target].several) is not None:
         return "class_error" if several.ordered else "accuracy"
-    return "roc_auc" if measured.has_classes else "mae"
+    return measured.types[target].metric
 
 
 def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
     """Compute the metric of a target for each group with known values; see `group_metric`."""
-    split, several, metric = measured.judged, measured.predictor.classes, group_metric(measured)
-    known, truth = split.known(target), split.truth[:, target]
-    predicted = split.predicted[:, target] if several is None else several.choose(split.predicted)
+    split, several, metric = measured.judged, measured.types[target].several, group_metric(measured, target)
+    known, truth, columns = split.known(target), split.truth[:, target], split.columns[target]
+    predicted = split.values(target) if several is None else several.choose(split.predicted[:, columns])
     scored = []
     for name, members in groups.items():
         rows = known[members[known]]

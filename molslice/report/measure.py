@@ -1,7 +1,7 @@
 """Predictions of the splits of a data set for a report."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.load import Predictor
 from molslice.inference.uncertainty import two_classes
+from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MoleculeArrays, MolsliceError
 
 SPLITS = ("train", "valid", "test")
@@ -30,7 +31,8 @@ class SplitPredictions:
         total: Number of rows of the split with a known target that can be read.
         rows: Row numbers of those that are predicted, all or a sample, int64 [n].
         truth: Targets, float64 [n, T], NaN where missing.
-        predicted: Predictions, float64 [n, T]; of more than two classes their probabilities, float64 [n, K].
+        predicted: Predictions, float64 [n, C], with the columns of `Predictions`.
+        columns: The columns of each target.
     """
 
     name: str
@@ -39,14 +41,19 @@ class SplitPredictions:
     rows: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
+    columns: Sequence[slice]
+
+    def values(self, target: int) -> np.ndarray:
+        """Return the predictions of a number, or probabilities of class 1 or of the first class, [n]."""
+        return self.predicted[:, self.columns[target].start]
 
     def known(self, target: int) -> np.ndarray:
         """Return the positions of the rows with a value and a prediction of a target, int64 [k]."""
-        return np.flatnonzero(np.isfinite(self.truth[:, target]) & np.isfinite(self.predicted[:, target]))
+        return np.flatnonzero(np.isfinite(self.truth[:, target]) & np.isfinite(self.values(target)))
 
     def unpredicted(self, target: int) -> int:
         """Return the number of rows with a value of a target but without a finite prediction."""
-        return int((np.isfinite(self.truth[:, target]) & ~np.isfinite(self.predicted[:, target])).sum())
+        return int((np.isfinite(self.truth[:, target]) & ~np.isfinite(self.values(target))).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +73,16 @@ class Measured:
     is_own: bool = True
 
     @property
-    def has_classes(self) -> bool:
-        """Whether the targets are classes."""
-        return self.predictor.targets.kind != "regression"
+    def types(self) -> tuple[TargetType, ...]:
+        """What each target is."""
+        return self.predictor.types
 
     def probabilities(self, split: SplitPredictions, target: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the class of the known rows of a split, int [k], and its probabilities, float64 [k, K]."""
         known = split.known(target)
-        values = split.predicted[known]
-        if self.predictor.classes is None:
-            values = two_classes(values[:, target])
+        values = split.predicted[known, split.columns[target]]
+        if self.types[target].several is None:
+            values = two_classes(values[:, 0])
         return split.truth[known, target].astype(np.int64), values
 
     @property
@@ -125,7 +132,7 @@ def measure(
         )
     check_targets(predictor, dataset)
     kept = _kept_predictions(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
-    splits = []
+    splits, columns = [], [*column_slices(predictor.types)]
     for name in [name for name in SPLITS if name in dataset.splits]:
         rows = dataset.rows(name)
         labels = np.asarray(dataset.targets)[rows]
@@ -141,19 +148,20 @@ def measure(
         else:
             predicted = kept[some]
         unseen = name != "train" or kept is not None
-        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted.astype(np.float64)))
+        predicted = predicted.astype(np.float64)
+        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns))
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
     return Measured(predictor, dataset, tuple(splits), is_own)
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
-    """Read the predictions in `rows.csv`, float64 [rows, T or K]; None for other data or use of mixtures."""
+    """Read the predictions in `rows.csv`, float64 [rows, C]; None for other data or use of mixtures."""
     path = predictor.folder / ROWS
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
-    names = prediction_row_columns(predictor.target_names, predictor.classes, predictor.condition_names)
+    names = prediction_row_columns(predictor.target_names, predictor.types, predictor.condition_names)
     check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)

@@ -12,7 +12,6 @@ from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import (
-    class_names,
     evaluate_uncertainty,
     rank_texts,
     score_learned_sets,
@@ -43,6 +42,7 @@ from molslice.report.page import (
 )
 from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
+from molslice.tasks.target_types import part_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import brier_score, class_calibration_errors, rank_correlation
 
@@ -60,10 +60,10 @@ def errors(measured: Measured) -> Html:
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
             known = split.known(index)
-            if measured.has_classes:
+            if measured.types[index].has_classes:
                 scores = _class_errors(measured, split, index)
             else:
-                scores = _value_errors(split.truth[known, index], split.predicted[known, index])
+                scores = _value_errors(split.truth[known, index], split.values(index)[known])
             cells = [with_unit(name, unit), _split_name(split), f"{len(known):,}"]
             rows = tables.setdefault(tuple(scores), [])
             rows.append([*cells, *map(format_metric, scores.values())])
@@ -106,10 +106,10 @@ def predictions(measured: Measured) -> Html:
     """Return charts of predictions against measurements, and of their errors; confusion and calibration."""
     charts, tables = [], list[Html]()
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
-        if measured.has_classes:
+        if names := measured.types[index].class_names:
             tables += _confusion(measured, index)
             labels, probabilities = measured.probabilities(measured.judged, index)
-            classes = [*enumerate(class_names(measured.predictor, index))]
+            classes = [*enumerate(names)]
             shown = classes[1:] if len(classes) == 2 else classes[:MOST_CLASSES]
             for label, word in shown:
                 chart = draw_calibration(labels == label, probabilities[:, label], word)
@@ -120,7 +120,8 @@ def predictions(measured: Measured) -> Html:
                 tables.append(paragraph(note, soft=True))
             continue
         model = measured.predictor
-        logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[index].logarithmic
+        place = [*part_slices(measured.types)][index].start
+        logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[place].logarithmic
         parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
         missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
         charts.append((parity, f"{name}: predictions against measurements{missing}."))
@@ -154,7 +155,7 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
 def uncertainty(measured: Measured) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
     split, model = measured.judged, measured.predictor
-    of_learned = split.name == "train" and split.is_unseen and measured.has_classes
+    of_learned = split.name == "train" and split.is_unseen and any(one.has_classes for one in measured.types)
     try:
         if of_learned and isinstance(model, FittedPredictor):
             result = score_learned_sets(model)
@@ -172,6 +173,11 @@ def uncertainty(measured: Measured) -> Html:
     charts, rows, notes, tables = [], [], [], list[Html]()
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
         notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
+    numbers = [
+        name for (name, _), one in zip(_targets(measured), measured.types, strict=True) if not one.has_classes
+    ]
+    if of_learned and numbers:
+        notes.append(f"Intervals of learned rows are not measured: {', '.join(numbers)}.")
     for target in result["targets"][:MOST_TARGETS]:
         name = target["name"]
         if not target["count"]:
@@ -196,7 +202,7 @@ def uncertainty(measured: Measured) -> Html:
         paragraph(lead),
         figures(charts),
         *(paragraph(note, soft=True) for note in notes),
-        table(["target", "molecules", *COVERAGE, size_label(result["targets"][0])], rows),
+        table(["target", "molecules", *COVERAGE, size_label(*result["targets"])], rows),
         *tables,
         *_left_out(measured),
     )
@@ -259,8 +265,8 @@ def examples(measured: Measured) -> Html:
     split, parts = measured.judged, []
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         known = split.known(index)
-        if measured.predictor.classes is None:
-            off = np.abs(split.predicted[known, index] - split.truth[known, index])
+        if measured.types[index].several is None:
+            off = np.abs(split.values(index)[known] - split.truth[known, index])
         else:
             labels, probabilities = measured.probabilities(split, index)
             off = 1.0 - probabilities[np.arange(len(labels)), labels]
@@ -280,8 +286,8 @@ def data(measured: Measured) -> Html:
         for split in measured.splits:
             truth = np.asarray(dataset.targets)[dataset.labeled_rows(split.name), index].astype(np.float64)
             known = truth[np.isfinite(truth)]
-            if measured.has_classes:
-                for label, word in enumerate(class_names(measured.predictor, index)):
+            if words := measured.types[index].class_names:
+                for label, word in enumerate(words):
                     count = int((known == label).sum())
                     share = f"{count / len(known):.1%}" if len(known) else "-"
                     counts.append([name, split.name, word, f"{count:,}", share])
@@ -356,7 +362,7 @@ def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> dict[str, float]:
     labels, probabilities = measured.probabilities(split, target)
     truth = labels.astype(np.float64)
-    if (classes := measured.predictor.classes) is None:
+    if (classes := measured.types[target].several) is None:
         scores = {"roc_auc": roc_auc(probabilities[:, 1], truth)}
     else:
         scores = classes.measure_all(probabilities, truth)
@@ -366,10 +372,10 @@ def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> d
 
 def _confusion(measured: Measured, target: int) -> list[Html]:
     """Return the confusion matrix of a target of classes, and its errors by class."""
-    split, several = measured.judged, measured.predictor.classes
+    split, several = measured.judged, measured.types[target].several
     labels, probabilities = measured.probabilities(split, target)
     chosen = (probabilities[:, 1] > 0.5).astype(int) if several is None else several.choose(probabilities)
-    names = class_names(measured.predictor, target)
+    names = measured.types[target].class_names
     counts = np.zeros((len(names), len(names)), np.int64)
     np.add.at(counts, (labels, chosen), 1)
     matrix = [
@@ -401,7 +407,7 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     scored = score_groups(measured, target, groups)
     if kind == "element":
         scored = [group for group in scored if group.count >= FEWEST]
-    label = METRIC_LABELS[group_metric(measured)]
+    label = METRIC_LABELS[group_metric(measured, target)]
     most = max((group.error for group in scored if math.isfinite(group.error)), default=1.0) or 1.0
     lines = []
     for group in scored:
@@ -417,14 +423,14 @@ def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, 
     molecule = measured.dataset.store.arrays(row)
     drawing = draw_molecule(molecule, ".svg", numbered=False).decode()
     suffix = f" {unit}" if unit else ""
-    truth, predicted = split.truth[place, target], split.predicted[place, target]
-    if (several := measured.predictor.classes) is None:
+    truth, predicted = split.truth[place, target], split.values(target)[place]
+    if (several := measured.types[target].several) is None:
         lines = [
             f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
             f"error {predicted - truth:+.3g}{suffix}, row {row + 1}",
         ]
     else:
-        chances = split.predicted[place]
+        chances = split.predicted[place, split.columns[target]]
         name, chosen = several.names[int(truth)], several.names[int(several.choose(chances))]
         lines = [
             f"measured {name}, predicted {chosen}",

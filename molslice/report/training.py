@@ -189,7 +189,9 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     for column in (record["smiles_column"], record.get("partner")):
         words += [] if column is None else option_words("smiles-column", column)
     words += ["--symmetric"] * bool(record["options"].get("symmetric"))
-    words += option_words("kind", record["targets"]["kind"])
+    targets = record["targets"]
+    for target in targets.get("parts") or [targets]:
+        words += option_words("kind", target["kind"])
     for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
         words += option_words("unit", unit)
     treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}

@@ -51,6 +51,7 @@ class Target(BaseModel):
 
     name: str = Field(description="name of the target")
     unit: str = Field(description="empty for a target without a unit", examples=["eV"])
+    kind: str = Field(description="regression, classification or multiclass")
     column: str = Field(description="key of its predictions, and column in files")
 
 
@@ -72,7 +73,8 @@ class Neighbor(BaseModel):
     smiles: str = Field(description="its canonical SMILES")
     similarity: float = Field(description="Tanimoto similarity of the Morgan counts, from 0 to 1")
     measured: dict[str, float | None] | None = Field(
-        description="its value of each target; null if the folder of the model does not have the values"
+        description="its value of each target of one column; null if the folder of the model does not have "
+        "the values"
     )
 
 
@@ -168,7 +170,9 @@ class ModelCard(BaseModel):
     """A model of the service."""
 
     name: str = Field(description="name in requests")
-    kind: str = Field(description="kind of the task, such as regression or classification")
+    kind: str = Field(
+        description="kind of its targets, such as regression or classification; mixed if they differ"
+    )
     targets: list[Target] = Field(description="what it predicts")
     intervals: bool = Field(description="whether it has intervals or sets")
     domain: bool = Field(description="whether it has training molecules to compare with")

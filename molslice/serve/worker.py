@@ -24,8 +24,9 @@ from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
-from molslice.inference.predictions import Domain, Predictions
+from molslice.inference.predictions import Domain, Neighbor, Predictions
 from molslice.inference.tables.table import Computed, predict_table
+from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 
 MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
@@ -77,23 +78,26 @@ class ServedModel:
         self.options = lru_cache(MOST_LEVELS)(self.plain.find_options)
 
     def explainer(self, method: Method | None = None, target: str | None = None) -> Explainer:
-        """Return the explainer of a target, by default of the first."""
-        name = self.plain.target_names[0] if target is None else target
+        """Return the explainer of a target, by default of the first that is a number or has two classes."""
+        if target is None:
+            pairs = zip(self.plain.target_names, self.plain.types, strict=True)
+            target = next((name for name, one in pairs if one.several is None), self.plain.target_names[0])
         method = method or self.method or METHODS[0]
         few = method == "shapley" and isinstance(self.plain, FittedPredictor)
         most = MASKED_MOLECULES if few else None
-        return Explainer(self.plain, method=method, target=name, max_evaluations=most)
+        return Explainer(self.plain, method=method, target=target, max_evaluations=most)
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
-        several = self.plain.targets.kind == "multiclass"
+        types = [one for one in self.plain.types for _ in range(one.num_columns)]
         targets = [
             {
-                "name": f"{column['name']}: {column['class']}" if several else column["name"],
+                "name": f"{column['name']}: {column['class']}" if one.several else column["name"],
                 "unit": column["unit"],
+                "kind": one.kind,
                 "column": column["column"],
             }
-            for column in self.plain.described_columns
+            for one, column in zip(types, self.plain.described_columns, strict=True)
         ]
         return {
             "name": self.name,
@@ -183,7 +187,7 @@ def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
         {
             "smiles": neighbor.smiles,
             "similarity": neighbor.similarity,
-            "measured": _by_column(predictor, neighbor.measured),
+            "measured": _measured(predictor, neighbor),
         }
         for neighbor in domain.neighbors
     ]
@@ -197,23 +201,35 @@ def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: in
         numbers[name] = None if values is None else _by_column(predictor, values[place])
     sets = None
     if predictions.sets is not None:
-        members = predictions.set_members(place)
-        if predictor.targets.kind == "multiclass":  # each class of the target has a column
-            members *= len(predictor.columns)
-        sets = dict(zip(predictor.columns, members, strict=True))
+        columns, sets = iter(predictor.columns), {}
+        for one, members in zip(predictor.types, predictions.set_members(place), strict=True):
+            # each of several classes has a column
+            of_target = [next(columns) for _ in range(one.num_columns)]
+            sets |= dict.fromkeys(of_target, members) if one.has_classes else {}
     return {**numbers, "set": sets}
 
 
-def _by_column(
-    predictor: SmilesPredictor, values: Sequence[float] | np.ndarray | None
-) -> dict[str, float | None] | None:
-    """Return numbers by column, with the shortest digits of a float32; None for one that is not finite."""
-    if values is None:
+def _measured(predictor: SmilesPredictor, neighbor: Neighbor) -> dict[str, float | None] | None:
+    """Return the values of a training molecule by column; several classes have none."""
+    if neighbor.measured is None:
         return None
+    types = predictor.types
+    targets = zip(types, column_slices(types), neighbor.measured, strict=True)
     return {
-        column: float(str(np.float32(value))) if math.isfinite(value) else None
-        for column, value in zip(predictor.columns, values, strict=True)
+        predictor.columns[columns.start]: _number(value)
+        for one, columns, value in targets
+        if one.several is None
     }
+
+
+def _by_column(predictor: SmilesPredictor, values: np.ndarray) -> dict[str, float | None]:
+    """Return numbers by column."""
+    return {column: _number(value) for column, value in zip(predictor.columns, values, strict=True)}
+
+
+def _number(value: float) -> float | None:
+    """Return a number with the shortest digits of a float32; None if it is not finite."""
+    return float(str(np.float32(value))) if math.isfinite(value) else None
 
 
 def _explain(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from molslice.tasks.metrics import mean_absolute_error, roc_auc
-from molslice.tasks.targets import TargetInfo
 
 SMALLEST = 1e-15  # of a probability in the log loss, as in scikit-learn before version 1.5
 
@@ -117,12 +116,3 @@ class SeveralClasses:
     def losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return -ln(probability of the true class) of each row, float64 [n]."""
         return -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], SMALLEST))
-
-
-def learned_targets(targets: TargetInfo, classes: SeveralClasses | None) -> TargetInfo:
-    """Return the description of what is learned: `targets`, or the parts of several classes."""
-    if classes is None:
-        return targets
-    names = tuple(f"{targets.names[0]} {name}" for name in classes.part_names)
-    count = len(names)
-    return TargetInfo(names, ("",) * count, "classification", (0.0,) * count, (1.0,) * count)

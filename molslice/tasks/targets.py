@@ -1,6 +1,7 @@
 """The description of the targets: names, units, classes, and the mean and spread that standardize them."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -14,7 +15,7 @@ from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["regression", "classification", "multiclass", "tokens", "actions"]
+Kind = Literal["regression", "classification", "multiclass", "mixed", "tokens", "actions"]
 # A spread below this share of the largest value is a rounding error of the mean in float64.
 CONSTANT = 1e-12
 # Targets are stored in float32, which cannot resolve a smaller spread.
@@ -27,7 +28,8 @@ class TargetInfo:
 
     A regression model predicts (target - mean) / std. A model of kind `classification` predicts one logit for
     each target, `multiclass` one for each class, and `tokens` one for each word of the vocabulary, at each
-    token. A model of kind `actions` predicts the action itself, at each step.
+    token. A model of kind `actions` predicts the action itself, at each step. Targets of several kinds, or
+    several targets of several classes, are `mixed`; they belong to a model of `molslice fit`.
 
     Attributes:
         names: Names of the targets.
@@ -40,6 +42,7 @@ class TargetInfo:
         classes: Names of the classes; empty unless the kind is multiclass.
         families: Kind of label of each target, for the task `pretraining`; empty for other tasks.
         atoms: The targets of each atom; None if there are none.
+        parts: The description of each target if they are mixed; else empty. See `each`.
 
     Raises:
         MolsliceError: The fields contradict each other, or a mean or std is invalid.
@@ -53,6 +56,7 @@ class TargetInfo:
     classes: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     atoms: "TargetInfo | None" = None
+    parts: "tuple[TargetInfo, ...]" = ()
 
     def __post_init__(self) -> None:
         sizes = {len(values) for values in (self.names, self.units, self.mean, self.std)}
@@ -68,6 +72,26 @@ class TargetInfo:
             raise MolsliceError(f"classes belong to multiclass, which has one target, got {self!s:.300}")
         if self.families and len(self.families) != len(self.names):
             raise MolsliceError(f"targets need as many names as families, got {self!s:.300}")
+        joined = _joined(self.parts)
+        matches = all(getattr(self, name) == values for name, values in joined.items())
+        if (self.kind == "mixed") != bool(self.parts) or (self.parts and not matches):
+            raise MolsliceError(f"mixed targets need a description of each, got {self!s:.300}")
+
+    @classmethod
+    def mixed(cls, parts: Sequence["TargetInfo"]) -> "TargetInfo":
+        """Describe mixed targets by the description of each."""
+        return cls(kind="mixed", parts=tuple(parts), **_joined(parts))
+
+    @property
+    def each(self) -> "tuple[TargetInfo, ...]":
+        """The description of each target alone."""
+        if self.parts:
+            return self.parts
+        columns = zip(self.names, self.units, self.mean, self.std, strict=True)
+        return tuple(
+            TargetInfo((name,), (unit,), self.kind, (mean,), (std,), self.classes)
+            for name, unit, mean, std in columns
+        )
 
     @classmethod
     def of_training(
@@ -131,7 +155,11 @@ class TargetInfo:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the description as JSON types; `from_mapping` is the inverse."""
-        return asdict(self)
+        mapping = asdict(self)
+        if self.parts:
+            return {**mapping, "parts": [part.to_mapping() for part in self.parts]}
+        del mapping["parts"]
+        return mapping
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> "TargetInfo":  # noqa: ANN401
@@ -144,7 +172,8 @@ class TargetInfo:
             names = [field.name for field in fields(cls) if field.name in mapping]
             hints = get_type_hints(cls)
             values = {name: convert(mapping[name], hints[name], name) for name in names}
-            atoms = values.pop("atoms", None)
+            atoms, parts = values.pop("atoms", None), values.pop("parts", ())
+            values["parts"] = tuple(map(cls.from_mapping, parts))
             return cls(**values, atoms=None if atoms is None else cls.from_mapping(atoms))
         except (MolsliceError, KeyError, TypeError) as error:
             raise MolsliceError(f"cannot read the description of the targets: {error}") from error
@@ -168,6 +197,13 @@ class Standardizer(nn.Module):
         They are replaced before the loss, because NaN times a zero mask is still NaN in the gradient.
         """
         return ((values.double() - self.mean) / self.std).to(dtype).masked_fill(~known, 0.0)
+
+
+def _joined(parts: Sequence[TargetInfo]) -> dict[str, Any]:
+    """Return the fields of several descriptions that have an entry for each target."""
+    return {
+        name: sum((getattr(part, name) for part in parts), ()) for name in ("names", "units", "mean", "std")
+    }
 
 
 def _mean_and_spread(names: tuple[str, ...], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

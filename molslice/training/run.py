@@ -196,6 +196,11 @@ def _describe_targets(dataset: Dataset, rows: np.ndarray) -> TargetInfo:
             f"{dataset.source} has {len(dataset.class_names)} classes; networks of molecules learn numbers "
             "and two classes, and molslice fit learns several"
         )
+    if dataset.kind == "mixed":
+        raise MolsliceError(
+            f"the targets of {dataset.source} are of several kinds; networks learn one kind, and "
+            "molslice fit learns several"
+        )
     stated = dataset.stated_targets
     if stated is not None:
         return TargetInfo.from_mapping(stated)

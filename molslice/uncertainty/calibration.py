@@ -5,7 +5,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from molslice.uncertainty.probabilities import calibrate, fit_platt
 
 CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
 FORMAT = "molslice-calibration-1"
-KINDS = ("regression", "classification", "multiclass")
+KINDS = ("regression", "classification", "multiclass", "mixed")
 FEWEST = 9  # held-out rows that can show whether errors follow the difficulty
 FLOORS = (1.0, 0.25)  # shares of the median difficulty
 NARROWER = 0.99  # scaled intervals are used if their typical error is below this share of constant ones
@@ -78,7 +78,7 @@ class HeldOut:
 
         Args:
             name: Name of the target.
-            kind: One of `KINDS`.
+            kind: `regression`, `classification` or `multiclass`.
             truth: Measured values, float [n], NaN where missing.
             predicted: Predictions, float [n] or [n, C].
             folds: Fold of each row, int [n].
@@ -107,6 +107,11 @@ class HeldOut:
         return held_out if floor is None else replace(held_out, difficulty=hard, floor=floor)
 
     @property
+    def kind(self) -> str:
+        """What the target is: `regression`, `classification` or `multiclass`."""
+        return "multiclass" if self.classes else "regression" if self.line is None else "classification"
+
+    @property
     def errors(self) -> np.ndarray:
         """Absolute errors, float64 [n]."""
         return np.abs(self.transform(self.truth) - self.transform(self.predicted))
@@ -131,9 +136,9 @@ class HeldOut:
         assert difficulty is not None
         return difficulty + self.floor
 
-    def check(self, kind: str, level: float) -> None:
+    def check(self, level: float) -> None:
         """Refuse a level for which there are too few rows."""
-        if kind == "regression":
+        if self.kind == "regression":
             check_rows(len(self.truth), level, f"target {self.name!r}")
             return
         for label, name in enumerate(self.classes or ("0", "1")):
@@ -171,7 +176,7 @@ class Calibration:
     """Held-out rows of a model with T targets and K models, one for each fold.
 
     Attributes:
-        kind: One of `KINDS`.
+        kind: One of `KINDS`; `mixed` for targets of several kinds, or several targets of several classes.
         num_folds: K; 1 if all held-out rows are predicted by the model itself.
         source: What the held-out rows are, for the reader.
         targets: The held-out rows of each target.
@@ -193,7 +198,7 @@ class Calibration:
         """Check that a level is valid and that every target has enough held-out rows for it."""
         check_level(level)
         for target in self.targets:
-            target.check(self.kind, level)
+            target.check(level)
 
     def intervals(
         self, predictions: np.ndarray, difficulty: np.ndarray | None, level: float
@@ -201,23 +206,23 @@ class Calibration:
         """Compute the intervals of m new rows.
 
         Args:
-            predictions: Predictions by the model of each fold, float [K, m, T].
-            difficulty: Difficulty of each row for the model of each fold, float [K, m, T]; None without one.
+            predictions: Predictions by the model of each fold, float [K, m, C].
+            difficulty: Difficulty of each row for the model of each fold, float [K, m, C]; None without one.
             level: The probability that an interval covers the truth, for which there are enough rows; see
                 `check`.
 
         Returns:
-            Lower and upper bounds in the units of the targets, float64 [m, T] each. They enclose the mean
-            over the folds.
+            Lower and upper bounds in the units of the targets, float64 [m, C] each, NaN for classes. They
+            enclose the mean over the folds.
         """
-        bounds = []
-        for index, target in enumerate(self.targets):
+        lower, upper = np.full((2, *predictions.shape[1:]), np.nan)
+        for target, columns in self._columns("regression"):
+            index = columns.start
             centers = target.transform(predictions[:, :, index])
             scales = target.scale(None if difficulty is None else difficulty[:, :, index])
             scales = np.broadcast_to(scales, centers.shape)
             ends = intervals(centers, scales, target.scores, target.folds, level)
-            bounds.append(tuple(map(target.invert, ends)))
-        lower, upper = (np.stack(side, axis=1) for side in zip(*bounds, strict=True))
+            lower[:, index], upper[:, index] = map(target.invert, ends)
         middle = np.asarray(predictions, np.float64).mean(0)
         return np.minimum(lower, middle), np.maximum(upper, middle)
 
@@ -225,29 +230,41 @@ class Calibration:
         """Find the classes that each of m new rows may have.
 
         Args:
-            probabilities: Probability of class 1 by the model of each fold, float [K, m, T]; of each of C
-                classes, float [K, m, C], if there are more than two.
+            probabilities: Predictions by the model of each fold, float [K, m, C].
             level: The probability that a set holds the true class, for which there are enough rows.
 
         Returns:
-            Whether the set has class 0 and class 1, bool [m, T, 2], or each class, bool [m, 1, C].
+            Whether the set of a target has a class, bool [m, T, L] for at most L classes; False for numbers.
         """
-        sets = [
-            class_sets(
-                probabilities if self.kind == "multiclass" else probabilities[:, :, index],
-                target.predicted,
-                target.truth,
-                target.folds,
-                level,
-            )
-            for index, target in enumerate(self.targets)
-        ]
-        return np.stack(sets, axis=1)
+        most = max(len(target.classes) or 2 for target in self.targets)
+        sets = np.zeros((probabilities.shape[1], len(self.targets), most), bool)
+        for index, (target, columns) in enumerate(self._columns()):
+            if target.kind != "regression":
+                given = probabilities[:, :, columns if target.classes else columns.start]
+                of_target = class_sets(given, target.predicted, target.truth, target.folds, level)
+                sets[:, index, : of_target.shape[1]] = of_target
+        return sets
 
     def calibrated(self, probabilities: np.ndarray) -> np.ndarray:
-        """Calibrate probabilities of class 1, float [m, T]; see `fit_platt`."""
-        lines = [target.line or (1.0, 0.0) for target in self.targets]
-        return np.stack([calibrate(probabilities[:, i], *line) for i, line in enumerate(lines)], axis=1)
+        """Calibrate probabilities of class 1 among predictions, float [m, C]; see `fit_platt`.
+
+        Returns:
+            float64 [m, C], NaN for others.
+        """
+        calibrated = np.full(probabilities.shape, np.nan)
+        for target, columns in self._columns("classification"):
+            line = target.line or (1.0, 0.0)
+            calibrated[:, columns.start] = calibrate(probabilities[:, columns.start], *line)
+        return calibrated
+
+    def _columns(self, kind: str | None = None) -> Iterator[tuple[HeldOut, slice]]:
+        """Yield the targets of a kind with their columns of a prediction; all targets without a kind."""
+        start = 0
+        for target in self.targets:
+            stop = start + (len(target.classes) or 1)
+            if kind in (None, target.kind):
+                yield target, slice(start, stop)
+            start = stop
 
     def checksum(self) -> str:
         """Return a checksum of everything that an interval depends on."""
@@ -327,7 +344,7 @@ class Calibration:
             floor = None if entry["floor"] is None else float(entry["floor"])
             line = None if entry["line"] is None else (float(entry["line"][0]), float(entry["line"][1]))
             classes = tuple(map(str, entry.get("classes", ())))
-            if (kind == "multiclass") != (len(classes) > 2) or (classes and len(header["targets"]) > 1):
+            if len(classes) in (1, 2):
                 raise ValueError(f"classes {classes} of kind {kind}")
             _check_parts(parts, entry["rows"], folds, floor, line, len(classes))
             logarithmic = entry.get("logarithmic", False)
@@ -340,6 +357,10 @@ class Calibration:
             targets.append(target)
         if not targets:
             raise ValueError("no targets")
+        kinds = {target.kind for target in targets}
+        alone = kinds == {kind} and (kind != "multiclass" or len(targets) == 1)
+        if kind != "mixed" and not alone:
+            raise ValueError(f"targets of kind {', '.join(sorted(kinds))} in a model of kind {kind}")
         return cls(kind, folds, str(header["source"]), tuple(targets), passes)
 
 

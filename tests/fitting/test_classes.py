@@ -171,7 +171,7 @@ def test_several_classes_have_probabilities_that_add_up_to_one(several, smiles, 
     report = predict_table(model, table, tmp_path / "out.csv", metrics=True, progress=False)
     rows = pd.read_csv(tmp_path / "out.csv")
     np.testing.assert_allclose(rows[list(model.columns)], probable[:-1], rtol=1e-6)
-    chosen = model.classes.choose(probable[:-1])
+    chosen = model.types[0].several.choose(probable[:-1])
     assert rows["three_predicted"].tolist() == [names[place] for place in chosen]
     metrics = {entry["metric"]: entry["value"] for entry in report.metrics}
     assert metrics["accuracy"] == pytest.approx((rows["three_predicted"] == rows["three"]).mean())
@@ -185,7 +185,7 @@ def test_rows_have_the_classes_and_the_probabilities_of_models_without_the_row(s
     np.testing.assert_allclose(rows[columns].sum(1), 1.0)
     model, test = load_model(folder), rows[rows["split"] == "test"]
     np.testing.assert_allclose(model.predict(test["smiles"].tolist()), test[columns], atol=1e-6)
-    classes = model.classes
+    classes = model.types[0].several
     trained = rows[rows["split"] == "train"]
     truth = np.array([classes.names.index(word) for word in trained["three"]])
     result = about["results"][0]
@@ -231,7 +231,7 @@ def test_sets_of_several_classes(several, smiles):
 
 def held_out_rows(folder):
     """Return the test rows: SMILES, index of the class [n], and probabilities [n, K] of their columns."""
-    names = load_model(folder).classes.names
+    names = load_model(folder).types[0].several.names
     rows = pd.read_csv(folder / ROWS)
     test = rows[rows["split"] == "test"]
     truth = np.array([names.index(word) for word in test["three"]])
@@ -252,7 +252,7 @@ def test_the_sets_of_several_classes_are_measured(several, capsys, tmp_path):
         counts = np.bincount(sets.sum(1), minlength=4)
         np.testing.assert_allclose(entry["set_sizes"], counts / len(truth))
         of_level = [one for one in target["classes"] if one["level"] == entry["level"]]
-        assert [one["class"] for one in of_level] == list(model.classes.names)
+        assert [one["class"] for one in of_level] == list(model.types[0].several.names)
         for label, one in enumerate(of_level):
             of_class = truth == label
             assert one["count"] == of_class.sum()
@@ -279,7 +279,7 @@ def cells_of(page, caption):
 def test_several_classes_are_reported(several, tmp_path):
     folder, about = several
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
-    page, classes = (tmp_path / "page.html").read_text(), load_model(folder).classes
+    page, classes = (tmp_path / "page.html").read_text(), load_model(folder).types[0].several
     _, truth, probable = held_out_rows(folder)
     chosen = classes.choose(probable)
     _, *rows = cells_of(page, "Confusion matrix of three, test")
@@ -358,9 +358,7 @@ def test_words_for_missing_values_are_no_class(table, tmp_path):
 @pytest.mark.parametrize(
     ("target", "options", "message"),
     [
-        (["block", "number"], {}, "'block' has classes, but 'number' has numbers; fit them"),
-        (["three", "block"], {}, r"column 'three': 3 classes .high, low, medium. are learned of one target"),
-        (["three", "bit"], {"kind": "multiclass"}, "several classes are learned of one target at a time"),
+        (["three", "bit"], {"kind": "multiclass"}, "column 'bit' has two classes: 0, 1; leave out the kind"),
         ("three", {"kind": "classification"}, "has 3 classes: high, low, medium; classification takes two"),
         ("three", {"positive": "low"}, "has 3 classes: high, low, medium; positive is for two"),
         ("three", {"order": "low,high"}, "an order must name 3 to 20 different classes, got low"),

@@ -309,7 +309,7 @@ def test_true_and_false_are_numbers_everywhere(smiles, tmp_path, capsys):
     rows = [[text, len(text), str(len(text) > 35).lower()] for text in smiles]
     file = write_table(tmp_path / "a.csv", ["smiles", "size", "big"], rows)
     about = fit(file, ["size", "big"], tmp_path / "model", members=2, encoder=None, quiet=True)
-    assert any("big: has only 0 and 1, but is learned as numbers" in text for text in about["notices"])
+    assert [result["kind"] for result in about["results"]] == ["regression", "classification"]
     words = ["--input", str(file), "--output", str(tmp_path / "out.csv"), "--metrics", "--json", "--quiet"]
     assert main(["predict", str(tmp_path / "model"), *words]) == 0
     assert [each["count"] for each in json.loads(capsys.readouterr().out)["metrics"]] == [90, 90]
@@ -491,18 +491,12 @@ def test_held_out_duplicates_of_training_molecules_are_refused_if_asked(smiles, 
         read(file, split="part", duplicates="refuse")
 
 
-def test_classes_beside_numbers_are_named(smiles, tmp_path):
-    rows = [[text, len(text), index % 2] for index, text in enumerate(smiles)]
-    file = write_table(tmp_path / "a.csv", ["smiles", "y", "active"], rows)
-    words = "active: has only 0 and 1, but is learned as numbers, like the others; learn it alone for classes"
-    assert words in read(file, ("y", "active")).notices
-    assert words not in read(file, ("y", "active"), kind="regression").notices
-    assert words not in read(file, ("active",)).notices
+def test_numbers_that_may_be_classes_are_named(smiles, tmp_path):
     numbers = [[text, n, n % 2 + 1] for text, n in zip(smiles, range(len(smiles)), strict=True)]
     file = write_table(tmp_path / "b.csv", ["smiles", "y", "class"], numbers)
     words = "class: has only 1 and 2, but is learned as numbers; write classes as 0 and 1"
     assert words in read(file, ("class",)).notices
-    assert words not in read(file, ("class",), kind="regression").notices
+    assert words not in read(file, ("class",), kinds=("regression",)).notices
 
 
 def with_sentinels(smiles, tmp_path):
@@ -569,10 +563,10 @@ def test_what_the_numbers_mean_is_named_before_the_fit_and_on_the_card(smiles, t
         "y: has only 0",
     ]
     assert "nM in 45 rows" in data.notices[1]
-    options = {"kind": "regression", "unit_columns": (None,)}
+    options = {"kinds": ("regression",), "unit_columns": (None,)}
     assert read(file, limits="exact", **options).notices == data.notices[:2]
     assert read(file, **options).notices == data.notices[1:2]  # limits are learned
-    assert not read(file, kind="regression").notices  # and units are converted
+    assert not read(file, kinds=("regression",)).notices  # and units are converted
 
 
 def test_a_point_that_may_separate_thousands_is_asked_about(smiles, tmp_path):

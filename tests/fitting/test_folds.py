@@ -8,6 +8,7 @@ import pytest
 from molslice.data.molecules.describe import describe_molecules
 from molslice.fitting.data import FitData
 from molslice.fitting.folds import MIN_MEMBER_ROWS, divide_into_folds
+from molslice.tasks.target_types import TargetType
 from molslice.types import MolsliceError
 
 CHAINS = ["C" * length for length in range(1, 41)]
@@ -19,7 +20,8 @@ def data_of(smiles, targets, kind="classification"):
     targets = np.asarray(targets, float).reshape(len(smiles), -1)
     names = tuple(f"y{index}" for index in range(targets.shape[1]))
     described = describe_molecules(list(smiles), workers=0)
-    return FitData(list(smiles), described, targets, np.zeros(len(smiles), bool), names, kind, "smiles")
+    types = (TargetType(kind),) * len(names)
+    return FitData(list(smiles), described, targets, np.zeros(len(smiles), bool), names, types, "smiles")
 
 
 def divide_by_scaffold(data, members):
@@ -58,7 +60,8 @@ def test_the_rarer_class_is_divided_first_beside_a_large_scaffold(rare):
 
 
 def data_of_numbers(data):
-    return FitData(data.smiles, data.molecules, data.targets, data.test, data.names, "regression", "smiles")
+    numbers = (TargetType("regression"),) * len(data.names)
+    return FitData(data.smiles, data.molecules, data.targets, data.test, data.names, numbers, "smiles")
 
 
 def test_a_class_within_one_scaffold_is_refused():

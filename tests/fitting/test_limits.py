@@ -191,7 +191,7 @@ def test_classes_have_no_limits(smiles, tmp_path):
     rows = [[text, i % 2, "><"[i % 2]] for i, text in enumerate(smiles)]
     file = write_table(tmp_path / "a.csv", ["smiles", "y", "q"], rows)
     data = read(file, "y")  # the relations are of another column
-    assert data.kind == "classification"
+    assert data.types[0].kind == "classification"
     assert "column 'q' has relations, which are not used" in data.notices[0]
     with pytest.raises(MolsliceError, match="classes, which have no limits; give --kind regression"):
         read(file, "y", relations=("q",))
@@ -200,8 +200,8 @@ def test_classes_have_no_limits(smiles, tmp_path):
     with pytest.raises(MolsliceError, match="classes, which have no limits"):
         read(file, "y")
     with pytest.raises(MolsliceError, match="'>1' is not a number"):
-        read(file, "y", kind="classification")
-    assert read(file, "y", kind="regression").limited.sum() == 1
+        read(file, "y", kinds=("classification",))
+    assert read(file, "y", kinds=("regression",)).limited.sum() == 1
 
 
 def test_rows_of_one_molecule(smiles, tmp_path):

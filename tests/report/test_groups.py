@@ -12,6 +12,7 @@ from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
 from molslice.inference.domain import TrainingDomain
 from molslice.report.groups import by_element, by_scaffold, by_size, score_groups, summarize
 from molslice.report.measure import Measured, SplitPredictions
+from molslice.tasks.target_types import TargetType
 from tests.inference.models import embedded_smiles
 
 SMILES = ("CCO", "c1ccccc1", "CCCl", "c1ccncc1", "c1ccccc1C", "O", "CC(=O)Nc1ccccc1", "C1CC1")
@@ -32,10 +33,7 @@ class Data:
 
 
 class Model:
-    class targets:  # noqa: N801
-        kind = "regression"
-
-    domain = classes = None
+    domain, types = None, (TargetType("regression"),)
 
     def known_domain(self):
         return self.domain
@@ -45,7 +43,7 @@ class Model:
 def measured():
     truth = np.array([[0.0], [1.0], [2.0], [np.nan], [4.0], [5.0]])
     predicted = np.array([[0.5], [1.0], [4.0], [9.0], [4.25], [np.nan]])
-    split = SplitPredictions("test", True, 6, TEST, truth, predicted)
+    split = SplitPredictions("test", True, 6, TEST, truth, predicted, [slice(0, 1)])
     return Measured(Model(), Data(SMILES), (split,))
 
 

@@ -79,7 +79,7 @@ ATTACK = "<img src=x onerror=alert(1)>"
 CARD = {
     "name": "fitted",
     "kind": "regression",
-    "targets": [{"name": "size", "unit": "m", "column": "size_m"}],
+    "targets": [{"name": "size", "unit": "m", "kind": "regression", "column": "size_m"}],
     "intervals": True,
     "domain": True,
     "explanations": False,
@@ -329,7 +329,8 @@ def test_the_property_of_the_contributions_can_be_chosen(open_page):
 
 def test_classes_have_probabilities_and_sets(open_page):
     page = open_page()
-    card = {**CARD, "kind": "classification", "targets": [{"name": "toxic", "unit": "", "column": "toxic"}]}
+    target = {"name": "toxic", "unit": "", "kind": "classification", "column": "toxic"}
+    card = {**CARD, "kind": "classification", "targets": [target]}
     both = {
         "lower": None,
         "upper": None,

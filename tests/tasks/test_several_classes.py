@@ -5,8 +5,7 @@ import pytest
 from sklearn import metrics
 
 from molslice.tasks.metrics import average_precision
-from molslice.tasks.several_classes import SeveralClasses, learned_targets
-from molslice.tasks.targets import TargetInfo
+from molslice.tasks.several_classes import SeveralClasses
 
 NAMES = ("low", "medium", "high")
 PLAIN, ORDERED = SeveralClasses(NAMES), SeveralClasses(NAMES, ordered=True)
@@ -87,13 +86,6 @@ def test_a_prediction_that_is_not_finite_is_wrong():
     assert PLAIN.measure("accuracy", probabilities, truth) == 0.5
     assert PLAIN.measure("class_error", probabilities, truth) == np.inf
     assert PLAIN.measure("log_loss", probabilities, truth) == np.inf
-
-
-def test_the_learned_targets_are_the_parts():
-    info = TargetInfo(("y",), ("",), "multiclass", (0.0,), (1.0,), NAMES)
-    assert learned_targets(info, ORDERED).names == ("y above low", "y above medium")
-    assert learned_targets(info, PLAIN).kind == "classification"
-    assert learned_targets(info, None) is info
 
 
 def test_the_average_precision_is_that_of_scikit_learn():

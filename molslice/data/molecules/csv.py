@@ -52,9 +52,10 @@ class Csv(MoleculeDataset):
         target_columns: Name or names of the columns of targets.
         units: Unit of all targets, or one unit per target; by default no unit.
         kind: `regression`, or `classification` with targets 0 and 1 (or false and true). By default
-            `classification` if all targets are 0 and 1. `multiclass` for one target of several `classes`; it
-            is for models of `molslice fit` only.
-        classes: Names of the classes of each target, in the order of their numbers, if the cells are names.
+            `classification` if all targets are 0 and 1. `multiclass` for one target of several `classes`, and
+            `mixed` for targets that differ, are for models of `molslice fit` only.
+        classes: Names of the classes of each target, in the order of their numbers, if the cells are names;
+            of mixed targets, none for a number.
         decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
         missing_values: Values of targets that stand for a missing value, such as -999 or `n.d.`.
         outliers: Whether to `refuse` targets with values far outside the others, or to `keep` them.
@@ -88,7 +89,7 @@ class Csv(MoleculeDataset):
         smiles_column: str | None = None,
         delimiter: str | None = None,
         units: str | Sequence[str] | None = None,
-        kind: Literal["regression", "classification", "multiclass"] | None = None,
+        kind: Literal["regression", "classification", "multiclass", "mixed"] | None = None,
         classes: Sequence[Sequence[str]] | None = None,
         decimal: str | None = None,
         missing_values: float | str | Sequence[float | str] = (),
@@ -108,7 +109,7 @@ class Csv(MoleculeDataset):
         self.target_names = _checked_columns(target_columns)
         self.target_units = checked_units(units, self.target_names)
         self._classes = _checked_classes(classes, kind, self.target_names)
-        self._given_kind = kind if kind == "multiclass" else checked_kind(kind)
+        self._given_kind = kind if kind in ("multiclass", "mixed") else checked_kind(kind)
         self.class_names = self._classes[0] if kind == "multiclass" else ()
         given = {"train": path, "valid": valid_path, "test": test_path}
         self.files = {name: _files(paths) for name, paths in given.items() if paths is not None}
@@ -121,8 +122,11 @@ class Csv(MoleculeDataset):
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         advice = "--data.missing_values {}", "--data.outliers keep"
         if kind != "multiclass":
+            every = range(len(self.target_names))
+            numbers = [index for index in every if kind != "mixed" or not self._classes[index]]
+            names = [self.target_names[index] for index in numbers]
             self.notices += check_outliers(
-                targets, self.target_names, self.source, self.where, outliers, advice
+                targets[:, numbers], names, self.source, self.where, outliers, advice
             )
         known, names = self._given_kind, self.target_names
         self.kind, doubts = (known, []) if known else find_kind(targets, names)
@@ -223,8 +227,7 @@ class Csv(MoleculeDataset):
         """Convert the targets of a chunk to numbers, or to indices of their classes, float64 [rows, T]."""
         columns = []
         for index, name in enumerate(self.target_names):
-            if self._classes:
-                classes = self._classes[index]
+            if self._classes and (classes := self._classes[index]):
                 columns.append(class_numbers(chunk[name], name, chunk.where, classes, self._format))
             else:
                 columns.append(numbers(chunk[name], name, chunk.where, self._format))
@@ -304,6 +307,10 @@ def _checked_classes(
     listed = () if classes is None else tuple(tuple(map(str, words)) for words in classes)
     sizes = {len({class_key(word) for word in words}) for words in listed}
     several = kind == "multiclass"
+    if kind == "mixed":
+        sizes = {2}
+        if any(len(words) == 1 for words in listed) or not any(listed):
+            raise MolsliceError(f"kind mixed needs the names of the classes of some targets, got {classes}")
     repeated = any(len({*map(class_key, words)}) < len(words) for words in listed)
     if several and (len(listed) != 1 or len(columns) != 1 or min(sizes) < 3):
         raise MolsliceError(

@@ -91,18 +91,19 @@ class SideColumns:
 
 
 def columns_beside(
-    targets: int, named: Sequence[str | None] | None, detected: Sequence[str]
+    suited: Sequence[bool], named: Sequence[str | None] | None, detected: Sequence[str]
 ) -> tuple[str | None, ...]:
     """Return the column beside each target, None without one.
 
     Args:
-        targets: Number of targets.
+        suited: Whether a detected column may be beside a target.
         named: The named columns; None if nobody named any.
-        detected: The detected columns: the only one counts, beside the only target.
+        detected: The detected columns: the only one counts, beside the only suited target.
     """
     if named is not None:
         return tuple(named)
-    return tuple(detected) if targets == len(detected) == 1 else (None,) * targets
+    is_clear = sum(suited) == len(detected) == 1
+    return tuple(detected[0] if is_clear and one else None for one in suited)
 
 
 def listed_cells(counts: Counter[str]) -> str:

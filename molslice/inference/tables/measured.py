@@ -14,7 +14,7 @@ from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
-from molslice.tasks.metrics import METRIC_NAMES, mean_absolute_error, roc_auc
+from molslice.tasks.target_types import TargetType, column_slices, has_named_classes
 from molslice.types import MolsliceError
 
 
@@ -51,16 +51,18 @@ class MeasuredValues:
         self._relations: dict[str, str] = {}
         self._unit_columns: dict[str, str] = {}
         self._units = dict(zip(targets.names, map(_plain_unit, targets.units), strict=True))
-        if targets.kind == "regression":
+        self._types = predictor.types
+        self._numbers = {name for name, index in self.columns.items() if not self._types[index].has_classes}
+        if self._numbers:
             side, options = SideColumns(table, list(self.columns)), predictor.fit_options
             if options.get("limits") != "exact":
                 self._relations = self._beside(options.get("relations"), side.relations, present)
             if "unit_columns" in options and options.get("transform") is None:
                 self._unit_columns = self._beside(options["unit_columns"], side.units, present)
         self._domain, self.trained = predictor.known_domain(), 0
-        self._several, self._class_names = predictor.classes, predictor.class_names
-        width = len(self._several.names) if self._several else len(self.columns)
-        self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, width))]
+        slices = [*column_slices(self._types)]
+        self._places = {name: slices[index] for name, index in self.columns.items()}
+        self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, slices[-1].stop))]
         self._limits = np.zeros(len(self.columns), int)
 
     @property
@@ -72,10 +74,15 @@ class MeasuredValues:
     def _beside(
         self, named: Sequence[str | None] | None, detected: Sequence[str], present: Container[str | None]
     ) -> dict[str, str]:
-        """Return the column beside each measured target, by the target; `named` are beside all targets."""
+        """Return the column beside each measured number, by the target; `named` are beside all targets."""
         of_measured = None if named is None else [named[index] for index in self.columns.values()]
-        columns = zip(self.columns, columns_beside(len(self.columns), of_measured, detected), strict=True)
-        return {name: column for name, column in columns if column and column.strip() in present}
+        numbers = [name in self._numbers for name in self.columns]
+        columns = zip(self.columns, columns_beside(numbers, of_measured, detected), strict=True)
+        return {
+            name: column
+            for name, column in columns
+            if name in self._numbers and column and column.strip() in present
+        }
 
     def _check_units(self, chunk: Chunk, name: str, values: np.ndarray) -> None:
         """Check that values are in the unit of the model, or in one unit if the model has none.
@@ -101,19 +108,20 @@ class MeasuredValues:
         Raises:
             MolsliceError: A cell is not a number, or a value is in another unit.
         """
-        places = [*range(len(self._several.names))] if self._several else [*self.columns.values()]
-        predicted = predictions.values[:, places]
+        predicted = predictions.values[:, : self._predicted[0].shape[1]]
         # a prediction that is not finite counts as infinitely wrong
         failed = np.array([reason not in (None, NOT_FINITE) for reason in predictions.errors])
-        if self._targets.kind == "regression":
-            read = [self._read_limits(chunk, name) for name in self.columns]
-            for name, target in zip(self.columns, read, strict=True):
-                if name in self._unit_columns:
-                    self._check_units(chunk, name, target.values)
-            self._limits += [int((target.sides[~failed] != 0).sum()) for target in read]
-            values = np.stack(list(map(_nearest, read, predicted.T)), axis=1)
-        else:
-            values = np.stack([self._read_classes(chunk, name) for name in self.columns], axis=1)
+        columns = []
+        for place, (name, index) in enumerate(self.columns.items()):
+            if name not in self._numbers:
+                columns.append(self._read_classes(chunk, name, self._types[index]))
+                continue
+            target = self._read_limits(chunk, name)
+            if name in self._unit_columns:
+                self._check_units(chunk, name, target.values)
+            self._limits[place] += int((target.sides[~failed] != 0).sum())
+            columns.append(_nearest(target, predicted[:, self._places[name].start]))
+        values = np.stack(columns, axis=1)
         values[failed] = np.nan
         self._values.append(values)
         self._predicted.append(predicted)
@@ -127,35 +135,27 @@ class MeasuredValues:
         relations = None if column is None else (column, chunk[column])
         return read_limits(chunk[name], name, chunk.where, relations)
 
-    def _read_classes(self, chunk: Chunk, name: str) -> np.ndarray:
+    def _read_classes(self, chunk: Chunk, name: str, of_target: TargetType) -> np.ndarray:
         """Read the indices of the classes of a target."""
-        if self._class_names:
-            classes = self._class_names[self.columns[name]]
-            return class_numbers(chunk[name], name, chunk.where, classes)
+        if has_named_classes(self._types):
+            return class_numbers(chunk[name], name, chunk.where, of_target.class_names)
         return labels(chunk[name], name, chunk.where)
 
     def compare(self) -> list[dict[str, Any]]:
         """Return the error of each measured target over the rows with a value and a prediction."""
         values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
-        if self._several is not None:
-            count, name = int(np.isfinite(values).sum()), self._targets.names[0]
-            return [
-                {"name": name, "unit": "", "count": count, "metric": metric, "value": value}
-                for metric, value in self._several.measure_all(predicted, values[:, 0]).items()
-            ]
-        metric = METRIC_NAMES[self._targets.kind]
-        compute = roc_auc if self._targets.kind == "classification" else mean_absolute_error
-        return [
-            {
+        entries = []
+        for place, (name, index) in enumerate(self.columns.items()):
+            truth, of_target = values[:, place], self._types[index]
+            entry = {
                 "name": name,
-                "unit": self._targets.units[index],
-                "count": int(np.isfinite(values[:, place]).sum()),
+                "unit": self._targets.units[index] if of_target.several is None else "",
+                "count": int(np.isfinite(truth).sum()),
                 **({"limits": int(self._limits[place])} if self._limits[place] else {}),
-                "metric": metric,
-                "value": compute(predicted[:, place], values[:, place]),
             }
-            for place, (name, index) in enumerate(self.columns.items())
-        ]
+            measured = of_target.measure(predicted[:, self._places[name]], truth)
+            entries += [{**entry, "metric": metric, "value": value} for metric, value in measured.items()]
+        return entries
 
 
 def _plain_unit(cell: str) -> str:

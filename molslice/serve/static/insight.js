@@ -36,7 +36,7 @@ function neighbor({ smiles, similarity, measured }, targets) {
   const picture = element("img", { alt: "", width: "480", height: "320" });
   drawIn(picture, smiles, `Structure of ${smiles}`);
   const lines = [element("p", { text: `Similarity ${rounded(similarity)}` })];
-  for (const { name, column, unit } of measured === null ? [] : targets) {
+  for (const { name, column, unit } of measured === null ? [] : targets.filter((each) => each.column in measured)) {
     const value = measured[column];
     lines.push(element("p", { text: `${name}: ${value === null ? "not measured" : `${withUnit(value, unit)} measured`}` }));
   }
@@ -47,7 +47,7 @@ function neighbor({ smiles, similarity, measured }, targets) {
 // Show the contributions of the atoms to the chosen property, which stays chosen for the next molecule. They are
 // computed at once by gradients, and when the person asks for them by a method that takes longer.
 export function showExplanation(asked, targets, method) {
-  const names = targets.map(({ name }) => name);
+  const names = targets.filter(({ kind }) => kind !== "multiclass").map(({ name }) => name);
   const chosen = names.includes(target.value) ? target.value : names[0];
   target.replaceChildren(...names.map((name) => element("option", { value: name, text: name })));
   target.value = chosen;

@@ -87,7 +87,7 @@ function hideProblem() {
 function showPrediction(answer, text, conditions) {
   const [row] = answer.predictions;
   const found = cards.get(answer.model) ?? card();
-  values.replaceChildren(predictionTable(answer, row, found, LEVEL));
+  values.replaceChildren(predictionTable(answer, row, LEVEL));
   if (row.domain !== null) showDomain(row.domain, answer.targets);
   if (found.explanations) showExplanation({ smiles: text, model: answer.model, conditions }, answer.targets, found.method);
   const lacking = Object.keys(ABILITIES).filter((name) => !found[name]).map((name) => ABILITIES[name]);

@@ -4,11 +4,12 @@ import { element } from "./request.js";
 import { interval, rounded, withUnit } from "./numbers.js";
 
 // Return the table of one molecule. `level` is the probability of the intervals and sets.
-export function predictionTable(answer, row, card, level) {
+export function predictionTable(answer, row, level) {
   const uncertainty = row.uncertainty ?? {};
   const percent = `${Math.round(level * 100)}%`;
   const titles = { classification: "Probability of class 1", multiclass: "Probability" };
-  const columns = [[titles[card.kind] ?? "Prediction", value]];
+  const kinds = new Set(answer.targets.map(({ kind }) => kind));
+  const columns = [[kinds.size === 1 ? titles[[...kinds][0]] ?? "Prediction" : "Prediction", value]];
   if (uncertainty.lower) columns.push([`${percent} interval`, bounds]);
   if (uncertainty.calibrated) columns.push(["Calibrated probability", calibrated]);
   if (uncertainty.set) columns.push([`${percent} set`, members]);
@@ -22,9 +23,11 @@ export function predictionTable(answer, row, card, level) {
   const headings = ["Property", ...columns.map(([title]) => title)];
 
   function value({ column, unit }) { return withUnit(row.values[column], unit); }
-  function bounds({ column, unit }) { return interval(uncertainty.lower[column], uncertainty.upper[column], unit); }
-  function calibrated({ column }) { return rounded(uncertainty.calibrated[column]); }
-  function members({ column }) { return uncertainty.set[column].join(" or ") || "no class"; }
+  function bounds({ column, unit, kind }) {
+    return kind === "regression" ? interval(uncertainty.lower[column], uncertainty.upper[column], unit) : "";
+  }
+  function calibrated({ column, kind }) { return kind === "classification" ? rounded(uncertainty.calibrated[column]) : ""; }
+  function members({ column, kind }) { return kind === "regression" ? "" : uncertainty.set[column].join(" or ") || "no class"; }
   function spread({ column, unit }) { return withUnit(uncertainty.spread[column], unit); }
 
   return element("table", {}, [

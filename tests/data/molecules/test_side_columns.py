@@ -222,11 +222,12 @@ def test_a_column_of_inchi_is_found_unless_there_are_smiles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("targets", "named", "detected", "columns"),
+    ("suited", "named", "detected", "columns"),
     [
-        *[(1, None, ["unit"], ("unit",)), (1, None, ["unit", "other"], (None,)), (1, None, [], (None,))],
-        *[(2, None, ["unit"], (None, None)), (2, (None, "u"), ["unit"], (None, "u"))],
+        *[([True], None, ["u"], ("u",)), ([True], None, ["u", "v"], (None,)), ([True], None, [], (None,))],
+        *[([True] * 2, None, ["u"], (None, None)), ([True] * 2, (None, "w"), ["u"], (None, "w"))],
+        ([False, True], None, ["u"], (None, "u")),
     ],
 )
-def test_a_column_is_named_or_the_only_one_beside_the_only_target(targets, named, detected, columns):
-    assert columns_beside(targets, named, detected) == columns
+def test_a_column_is_named_or_the_only_one_beside_the_only_suited_target(suited, named, detected, columns):
+    assert columns_beside(suited, named, detected) == columns
