@@ -1,4 +1,5 @@
 import csv
+import json
 
 import pytest
 
@@ -7,7 +8,7 @@ from molslice.explanation.overview import find_effects
 from molslice.explanation.score import find_score
 from molslice.inference.load import load_model
 from molslice.types import MolsliceError
-from tests.explanation.test_predictions import COUNTS, SAVED, fit_to
+from tests.explanation.test_predictions import COUNTS, SAVED, SMILES, fit_to
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,16 @@ def test_rows_of_a_file_with_conditions_are_taken(tmp_path):
     assert {effect.molecules for effect in effects if effect.kind == "feature"} == {11}
     with pytest.raises(MolsliceError, match="needs 10 readable molecules, got 2"):
         find_effects(score, rows[:3])
+
+
+def test_json(folder, tmp_path, capsys):
+    rows = "".join(f"{smiles}\n" for smiles in ["smiles", *SMILES[:12]])
+    (tmp_path / "in.csv").write_text(rows)
+    words = ["--global", "--input", str(tmp_path / "in.csv"), "--out", str(tmp_path / "view"), "--json"]
+    assert main(["explain", str(folder / "nitro/model"), *words]) == 0
+    effects = json.loads(capsys.readouterr().out)["effects"]
+    assert effects[0]["molecules"] == 12
+    assert {effect["standard_error"] is None for effect in effects} == {True, False}  # of one molecule
 
 
 def test_wrong_usage(folder, tmp_path, capsys):
