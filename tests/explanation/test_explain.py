@@ -298,7 +298,7 @@ def test_gradients_of_networks_with_a_small_weight_are_refused(tmp_path):
     stacks = {
         "0.15": Stack(("boosting", FINE_TUNED, "gaussian_process"), (0.6, 0.15, 0.25)),
         "0.09": Stack(("boosting", FINE_TUNED, "gaussian_process"), (0.6, 0.09, 0.31)),
-        "0.00": Stack(("boosting", "gaussian_process"), (0.6, 0.4)),
+        "0.00": Stack(("boosting", FINE_TUNED), (1.0, 0.0)),
     }
     for weight, stack in stacks.items():
         predictor.model = replace(predictor.model, stacks=(stack,))
