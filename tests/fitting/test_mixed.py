@@ -133,6 +133,17 @@ def test_a_table_of_predictions_has_what_each_kind_has(mixed, table, rows, tmp_p
     assert {name for name, _ in metrics} == {*TARGETS}
 
 
+def test_classes_without_names_are_measured_in_other_words(mixed, rows, tmp_path, capsys):
+    words = tmp_path / "words.csv"
+    rows.assign(bit=rows["bit"].map({0: "inactive", 1: "active"})).to_csv(words, index=False)
+    model = load_model(mixed[0])
+    report = predict_table(model, words, tmp_path / "out.csv", metrics=True, progress=False)
+    (area,) = (entry["value"] for entry in report.metrics if entry["name"] == "bit")
+    command = ["evaluate", str(mixed[0]), "--split", "all", "--data.path", str(words), "--json", "--quiet"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["targets"][1]["roc_auc"] == pytest.approx(area)
+
+
 def test_each_result_has_its_metric(mixed, capsys):
     folder, about = mixed
     announced = ["mae", "roc_auc", "roc_auc", "class_error", "macro_roc_auc"]

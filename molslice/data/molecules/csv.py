@@ -29,6 +29,7 @@ from molslice.files.tables import (
     Chunk,
     NumberFormat,
     file_format,
+    labels,
     numbers,
     place_of,
 )
@@ -227,7 +228,10 @@ class Csv(MoleculeDataset):
         """Convert the targets of a chunk to numbers, or to indices of their classes, float64 [rows, T]."""
         columns = []
         for index, name in enumerate(self.target_names):
-            if self._classes and (classes := self._classes[index]):
+            classes = self._classes[index] if self._classes else ()
+            if classes == ("0", "1"):  # also in other words, such as true and false
+                columns.append(labels(chunk[name], name, chunk.where, self._format))
+            elif classes:
                 columns.append(class_numbers(chunk[name], name, chunk.where, classes, self._format))
             else:
                 columns.append(numbers(chunk[name], name, chunk.where, self._format))

@@ -14,7 +14,7 @@ from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
-from molslice.tasks.target_types import TargetType, column_slices, has_named_classes
+from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MolsliceError
 
 
@@ -137,7 +137,7 @@ class MeasuredValues:
 
     def _read_classes(self, chunk: Chunk, name: str, of_target: TargetType) -> np.ndarray:
         """Read the indices of the classes of a target."""
-        if has_named_classes(self._types):
+        if of_target.words or of_target.several is not None:
             return class_numbers(chunk[name], name, chunk.where, of_target.class_names)
         return labels(chunk[name], name, chunk.where)
 
