@@ -1,0 +1,41 @@
+import math
+
+import pytest
+
+from molslice.uncertainty.rounding import rounded_interval
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ((-3.864, -5.312, -2.447), ("-3.9", "-5.3", "-2.4")),
+        ((0.4939, 0.2331, 0.7442), ("0.49", "0.23", "0.74")),
+        ((10.4512, 10.4311, 10.4987), ("10.451", "10.431", "10.499")),
+        ((1234.5, 1100.0, 1411.0), ("1230", "1100", "1410")),
+        ((12.04, 3.04, 481.2), ("12.0", "3.0", "481.2")),
+        ((-0.004, -0.4, 0.31), ("0.00", "-0.40", "0.31")),
+        ((0.0, -0.5, 0.5), ("0.00", "-0.50", "0.50")),
+        ((1.5e-7, 1e-7, 4e-7), ("1.50e-07", "1.00e-07", "4.00e-07")),
+        ((2.5e7, 2e7, 3e7), ("2.50e+07", "2.00e+07", "3.00e+07")),
+        ((1.5, -math.inf, 2.0), ("1.50", "unlimited", "2.00")),
+        ((1.23456, 1.23456, 1.23456), ("1.235", "1.235", "1.235")),
+        ((1.23456, -math.inf, math.inf), ("1.235", "unlimited", "unlimited")),
+        ((math.nan, math.nan, math.nan), ("nan", "nan", "nan")),
+    ],
+)
+def test_digits_follow_the_width(numbers, texts):
+    assert rounded_interval(*numbers) == texts
+
+
+def test_rounding_changes_a_number_by_less_than_a_tenth_of_the_nearer_side():
+    for exponent in range(-3, 4):
+        for value in (-7.777, -1.234, 3.456):
+            half = 10.0**exponent * 1.7
+            if half < abs(value) / 100:  # then three digits of the number decide
+                continue
+            for number, text in zip(
+                (value, value - half, value + half),
+                rounded_interval(value, value - half, value + half),
+                strict=True,
+            ):
+                assert abs(float(text) - number) <= half / 10
