@@ -207,16 +207,46 @@ def listed_text(
     predictions: "Predictions",
     options: "PredictionOptions",
 ) -> str:
-    """Format a table with one line for each SMILES."""
+    """Format a table with one line for each SMILES.
+
+    A number is rounded as its interval allows, which stands beside it. The spread is not shown.
+    """
+    from molslice.tasks.target_types import columns_of_kind
+
+    has_intervals, count = predictions.lower is not None, len(predictor.columns)
     header = ["SMILES", *map(_heading, predictor.described_columns)]
-    failed = any(reason is not None for reason in predictions.errors)
     numbers, texts = predictor.table_columns(options)
-    header += [*numbers[len(predictor.columns) :], *texts]
-    rows = [
-        [text, *(f"{value:.4g}" for value in values), *more, *([reason or ""] if failed else [])]
-        for text, (values, more, reason) in zip(smiles, predictions.table_rows(), strict=True)
-    ]
+    further = [*range(count, len(numbers))]
+    if options.level is not None:
+        with_interval = columns_of_kind(predictor.types, "regression")
+        for column in with_interval:
+            header[1 + column] += f" ({options.level:.0%} interval)"
+        probabilities = count + 2 * len(with_interval)  # after the lower and the upper ends
+        spread = probabilities + len(columns_of_kind(predictor.types, "classification"))
+        further = [*range(probabilities, spread)]
+        further += range(spread + count * predictor.has_spread(options), len(numbers))
+    header += [*(numbers[place] for place in further), *texts]
+    failed = any(reason is not None for reason in predictions.errors)
+    rows = []
+    for row, (values, more, reason) in enumerate(predictions.table_rows()):
+        cells = [f"{value:.4g}" for value in values]
+        if has_intervals and reason is None:
+            for column in columns_of_kind(predictor.types, "regression"):
+                cells[column] = _with_interval(predictions, row, column)
+        shown = [*cells[:count], *(cells[place] for place in further), *more]
+        rows.append([smiles[row], *shown, *([reason or ""] if failed else [])])
     return text_table([*header, "error"] if failed else header, rows)
+
+
+def _with_interval(predictions: "Predictions", row: int, column: int) -> str:
+    """Return a prediction and its interval, such as `-3.9 (-5.3 to -2.4)`."""
+    from molslice.uncertainty.rounding import rounded_interval
+
+    assert predictions.lower is not None
+    assert predictions.upper is not None
+    numbers = (predictions.values, predictions.lower, predictions.upper)
+    value, lower, upper = rounded_interval(*(float(block[row, column]) for block in numbers))
+    return f"{value} ({lower} to {upper})"
 
 
 def _heading(column: dict[str, str]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from molslice.explanation.score import LOG_ODDS
 from molslice.tasks.metrics import with_unit
+from molslice.uncertainty.rounding import rounded_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,10 @@ class Headline:
     level: float = 0.0
 
     def __str__(self) -> str:
-        text = f"{self.label}: {_number(self.value, self.unit)}"
         if self.interval is None:
-            return text
-        low, high = ("unlimited" if math.isinf(end) else _number(end, "", 3) for end in self.interval)
-        return f"{text} ({100 * self.level:.0f} %: {low} to {high})"
+            return f"{self.label}: {_number(self.value, self.unit)}"
+        value, low, high = rounded_interval(self.value, *self.interval)
+        return f"{self.label}: {value} {self.unit}".rstrip() + f" ({self.level:.0%}: {low} to {high})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""

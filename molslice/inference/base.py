@@ -131,7 +131,8 @@ class SmilesPredictor(ABC):
 
         Returns:
             The names of the numbers, of which the first are `columns` unless they are taken, and of the
-            texts. The name of an interval begins with the name of its prediction.
+            texts. Intervals and spread begin with the column of the prediction, or with the name of the
+            target alone if that column ends with a unit.
         """
         taken, types = list(taken), self.types
         columns = distinct_columns(self.columns, taken=taken)
@@ -146,13 +147,15 @@ class SmilesPredictor(ABC):
         ]
         numbers, texts = [], [name for name, one in zip(names, types, strict=True) if one.several is not None]
         if options.level is not None:
+            described = zip(self.described_columns, columns, strict=True)
+            starts = [item["name"] if item["unit"] else column for item, column in described]
             for end, kind in (
                 ("lower", "regression"),
                 ("upper", "regression"),
                 ("calibrated", "classification"),
             ):
-                numbers += [f"{columns[column]}_{end}" for column in columns_of_kind(types, kind)]
-            numbers += [f"{name}_spread" for name in columns if self.has_spread(options)]
+                numbers += [f"{starts[column]}_{end}" for column in columns_of_kind(types, kind)]
+            numbers += [f"{start}_spread" for start in starts if self.has_spread(options)]
             texts += [f"{name}_set" for name, one in zip(names, types, strict=True) if one.has_classes]
         if options.domain is not None:
             numbers.append(SIMILARITY)

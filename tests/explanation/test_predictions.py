@@ -13,6 +13,7 @@ from molslice.cli import main
 from molslice.explanation.explain import Explainer
 from molslice.inference.fitted import FittedPredictor
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_interval
 from tests.explanation.test_sanity import ENDS, NITRO, RINGS
 
 SAVED = Path(__file__).parents[1] / "saved_models"
@@ -63,12 +64,13 @@ def test_the_headline_is_the_prediction_with_its_interval(tmp_path):
     predicted = predictor.predict_with_errors(["CCO"], interval=0.9)
     found = explain(predictor, "CCO")
     low, high = predicted.lower[0, 0], predicted.upper[0, 0]
-    assert str(found.headline) == f"dose: {predicted.values[0, 0]:.4g} mg (90 %: {low:.3g} to {high:.3g})"
+    value, lower, upper = rounded_interval(*map(float, (predicted.values[0, 0], low, high)))
+    assert str(found.headline) == f"dose: {value} mg (90%: {lower} to {upper})"
     assert found.equation.startswith(f"{found.prediction:.4g} log10(mg) = {found.baseline:.4g} for the")
     fields = found.to_dict()["headline"]
     assert (fields["value"], fields["unit"]) == (predicted.values[0, 0], "mg")
     assert fields["interval"] == {"level": 0.9, "lower": low, "upper": high}
-    assert str(replace(found.headline, interval=(-np.inf, 2.0))).endswith("(90 %: unlimited to 2)")
+    assert str(replace(found.headline, interval=(-np.inf, 2.0))).endswith("(90%: unlimited to 2.00)")
     classes = explain(SAVED / "fit_encoder", "CCO")
     assert str(classes.headline) == f"wide, probability of class 1: {classes.headline.value:.4g}"
 

@@ -17,6 +17,7 @@ from molslice.inference.tables.table import predict_table
 from molslice.learners import Features
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
+from molslice.uncertainty.rounding import rounded_interval
 from tests.inference.models import embedded_smiles
 from tests.uncertainty.test_conformal import slow_interval, slow_sets
 
@@ -350,8 +351,15 @@ def test_the_command_prints_intervals(numbers, smiles, capsys):
     assert row["size_lower"] == pytest.approx(float(found.lower[0, 0]))
     assert row["half_upper"] == pytest.approx(float(found.upper[0, 1]))
     assert printed["predictions"][1]["size_lower"] is None
-    assert main(["predict", str(numbers), "--smiles", smiles[0], "--interval", "0.8", "--quiet"]) == 0
-    assert "size_lower" in capsys.readouterr().out.splitlines()[0]
+    assert main(["predict", str(numbers), "--smiles", smiles[0], "C1CC", "--interval", "0.8", "--quiet"]) == 0
+    header, line, failed = capsys.readouterr().out.splitlines()
+    assert header.split(maxsplit=1)[1].startswith("size (80% interval)")
+    value, lower, upper = rounded_interval(
+        *(float(block[0, 0]) for block in (found.values, found.lower, found.upper))
+    )
+    assert f" {value} ({lower} to {upper}) " in line
+    assert "spread" not in header
+    assert " nan " in failed
 
 
 @pytest.mark.parametrize("level", ["0", "1", "90", "-0.5", "x", "nan"])

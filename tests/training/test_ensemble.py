@@ -147,7 +147,7 @@ def test_an_ensemble_is_evaluated_and_predicts_tables(ensemble, config, smiles, 
     predict_table(model, source, target, model.find_options(0.8), workers=1, progress=False)
     with target.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert {"gap_eV", "gap_eV_lower", "gap_eV_upper", "gap_eV_spread"} < rows[0].keys()
+    assert {"gap_eV", "gap_lower", "gap_upper", "gap_spread"} < rows[0].keys()
 
 
 def test_an_interrupted_ensemble_continues_with_the_same_weights(config, ensemble, tmp_path, monkeypatch):

@@ -230,7 +230,7 @@ def test_tables_have_a_column_of_the_spread(run, smiles, tmp_path):
     with target.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     predictions = model.predict_with_errors(smiles, interval=0.8)
-    assert [float(row["half_eV_spread"]) for row in rows] == pytest.approx(
+    assert [float(row["half_spread"]) for row in rows] == pytest.approx(
         predictions.spread[:, 1].tolist(), rel=1e-4
     )
 

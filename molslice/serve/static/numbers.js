@@ -9,6 +9,21 @@ export function withUnit(value, unit) {
   return unit ? `${rounded(value)} ${unit}` : rounded(value);
 }
 
-export function interval(lower, upper, unit) {
-  return `${rounded(lower)} to ${withUnit(upper, unit)}`;
+// Format a prediction and the ends of its interval without digits that the interval makes meaningless, as
+// molslice/uncertainty/rounding.py. An infinite end is null.
+export function roundedInterval(value, lower, upper) {
+  const sides = [lower === null ? 0 : value - lower, upper === null ? 0 : upper - value].filter((side) => side > 0);
+  const decimals = sides.length ? 1 - Math.floor(Math.log10(Math.min(...sides))) : null;
+  return [value, lower, upper].map((number) => withDecimals(number, decimals));
+}
+
+function withDecimals(number, decimals) {
+  if (number === null || decimals === null) return rounded(number);
+  const size = Math.abs(number);
+  const step = 10 ** -decimals;
+  const whole = Math.round(number / step) + 0; // not -0
+  if (whole && (size < 1e-4 || size >= 1e6)) {
+    return number.toExponential(Math.max(decimals + Math.floor(Math.log10(size)), 0));
+  }
+  return (whole * step).toFixed(Math.max(decimals, 0));
 }

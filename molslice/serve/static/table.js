@@ -1,7 +1,7 @@
 // The table of predictions: one row for each property, with what is known of its uncertainty.
 
 import { element } from "./request.js";
-import { interval, rounded, withUnit } from "./numbers.js";
+import { rounded, roundedInterval, withUnit } from "./numbers.js";
 
 // Return the table of one molecule. `level` is the probability of the intervals and sets.
 export function predictionTable(answer, row, level) {
@@ -13,7 +13,6 @@ export function predictionTable(answer, row, level) {
   if (uncertainty.lower) columns.push([`${percent} interval`, bounds]);
   if (uncertainty.calibrated) columns.push(["Calibrated probability", calibrated]);
   if (uncertainty.set) columns.push([`${percent} set`, members]);
-  if (uncertainty.spread) columns.push(["Spread", spread]);
   const rows = answer.targets.map((target) => element("tr", {}, [
     element("th", { scope: "row", text: target.name }),
     ...columns.map(([title, text], place) => (
@@ -22,13 +21,20 @@ export function predictionTable(answer, row, level) {
   ]));
   const headings = ["Property", ...columns.map(([title]) => title)];
 
-  function value({ column, unit }) { return withUnit(row.values[column], unit); }
+  function texts(column) {
+    return roundedInterval(row.values[column], uncertainty.lower[column], uncertainty.upper[column]);
+  }
+  function value({ column, unit, kind }) {
+    if (kind !== "regression" || !uncertainty.lower) return withUnit(row.values[column], unit);
+    return unit ? `${texts(column)[0]} ${unit}` : texts(column)[0];
+  }
   function bounds({ column, unit, kind }) {
-    return kind === "regression" ? interval(uncertainty.lower[column], uncertainty.upper[column], unit) : "";
+    if (kind !== "regression") return "";
+    const [, lower, upper] = texts(column);
+    return unit ? `${lower} to ${upper} ${unit}` : `${lower} to ${upper}`;
   }
   function calibrated({ column, kind }) { return kind === "classification" ? rounded(uncertainty.calibrated[column]) : ""; }
   function members({ column, kind }) { return kind === "regression" ? "" : uncertainty.set[column].join(" or ") || "no class"; }
-  function spread({ column, unit }) { return withUnit(uncertainty.spread[column], unit); }
 
   return element("table", {}, [
     element("caption", { text: `${answer.model}: ${row.smiles}` }),
