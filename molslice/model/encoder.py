@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import initialize_map
 from molslice.model.base import AttentionChoice
+from molslice.model.pair_state import PairUpdate
 from molslice.ops.layer_steps import (
     add_and_norm,
     gelu_and_drop,
@@ -19,7 +20,7 @@ from molslice.ops.layer_steps import (
     seeds_drawn_at_once,
 )
 from molslice.ops.masked import masked_pair_bias, pair_softmax, working_dtype
-from molslice.types import AttentionOutput, AttentionSpec, Initialization, State, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, Initialization, MolsliceError, State, TokenContext
 
 
 class FeedForward(nn.Module):
@@ -145,6 +146,7 @@ class Encoder(nn.Module):
         qkv_bias: Whether the maps to query, key and value have a bias.
         input_dropout: Dropout rate of the tokens before the first layer; None for `dropout`.
         initialization: How the attention initializes its linear maps.
+        pair_state: Whether each layer first changes the pair bias by its tokens; see `PairUpdate`.
 
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support these
@@ -173,11 +175,16 @@ class Encoder(nn.Module):
         qkv_bias: bool = True,
         input_dropout: float | None = None,
         initialization: Initialization = "glorot",
+        pair_state: bool = False,
     ) -> None:
         super().__init__()
         rates = [0.0] * num_layers if drop_path is None else drop_path
         preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
         self.pair_bias_mode = (attention.pair_bias or preferred) if uses_pair_bias else "none"
+        if pair_state and self.pair_bias_mode == "none":
+            raise MolsliceError("model.pair_state changes the pair bias, but attention.pair_bias is none")
+        updates = num_layers if pair_state else 0
+        self.pair_updates = nn.ModuleList(PairUpdate(dim, num_heads) for _ in range(updates))
         self.activation_checkpointing, self.causal = activation_checkpointing, causal
         self.layers = nn.ModuleList()
         for layer in range(num_layers):
@@ -221,10 +228,12 @@ class Encoder(nn.Module):
         given, stored = tokens.dtype, self._dtype_of_layers(tokens)
         dtype = working_dtype(tokens, stored)
         by_kernels = self._uses_kernels(tokens, dtype)
-        if self.pair_bias_mode == "mix" and pair_bias is not None:
+        if self.pair_updates or pair_bias is None:
+            pass  # each layer has its own
+        elif self.pair_bias_mode == "mix":
             weights = pair_softmax(pair_bias, token_mask)
             weights = weights.to(dtype) if by_kernels else weights
-        elif self.pair_bias_mode == "logits" and pair_bias is not None and not by_kernels:
+        elif self.pair_bias_mode == "logits" and not by_kernels:
             masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
         context = TokenContext(
             token_mask,
@@ -243,7 +252,10 @@ class Encoder(nn.Module):
                 return self._encode_by_kernels(tokens, context, stored, dtype)
         tokens = self.dropout(tokens.to(stored))
         penalty = None
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if self.pair_updates and context.pair_bias is not None:
+                pairs = self.pair_updates[index](tokens, token_mask, context.pair_bias)
+                context = replace(context, pair_bias=pairs)
             if self.activation_checkpointing and torch.is_grad_enabled():
                 output = checkpoint(layer, tokens, context, use_reentrant=False)
             else:
@@ -258,7 +270,7 @@ class Encoder(nn.Module):
         return dtype if dtype == torch.bfloat16 else tokens.dtype
 
     def _uses_kernels(self, tokens: Tensor, dtype: torch.dtype) -> bool:
-        if dtype not in (torch.bfloat16, torch.float16) or self.activation_checkpointing:
+        if dtype not in (torch.bfloat16, torch.float16) or self.activation_checkpointing or self.pair_updates:
             return False
         is_plain = isinstance(self.last_norm, nn.LayerNorm) and all(
             one.is_plain for one in self._typed_layers()

@@ -48,6 +48,7 @@ class GraphormerSpec(OneEncoderSpec):
             parameter counts.
         max_tokens: Upper limit of the number of atoms plus the graph token, for attentions whose parameters
             depend on it; None for no limit.
+        pair_state: Whether each layer first changes the pair bias by its tokens; see `PairUpdate`.
 
     Raises:
         MolsliceError: The preset is unknown, or a size is missing or below one.
@@ -72,6 +73,7 @@ class GraphormerSpec(OneEncoderSpec):
     legacy_vocab: bool = False
     max_tokens: int | None = None
     activation_checkpointing: bool = False
+    pair_state: bool = False
 
     def __post_init__(self) -> None:
         if self.preset is not None and self.preset not in PRESETS:
@@ -168,7 +170,11 @@ class Graphormer(nn.Module):
         self.atom_embedding = AtomEmbedding(spec.dim, legacy_vocab=spec.legacy_vocab)
         self.graph_bias = GraphBias(spec.num_heads, legacy_vocab=spec.legacy_vocab)
         self.encoder = Encoder(
-            attention, **spec.encoder_options, uses_pair_bias=True, max_tokens=spec.max_tokens
+            attention,
+            **spec.encoder_options,
+            uses_pair_bias=True,
+            max_tokens=spec.max_tokens,
+            pair_state=spec.pair_state,
         )
         initialize_linear(self.encoder)
         self.descriptor_state = DescriptorState(spec.dim, data) if data.num_descriptors else None
