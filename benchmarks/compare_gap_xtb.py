@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
     parser.add_argument("--name", default="compare_gap_xtb")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all entries")
     parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
     options = parser.parse_args()
     if options.draw:
@@ -105,6 +106,7 @@ def main() -> None:
         "trainer.num_threads": 1,
         "data.root": ROOT / "data" / "gap_xtb",
     }
+    settings |= dict(setting.split("=", 1) for setting in options.set)
     base = load_config(options.config, [(key, str(value)) for key, value in settings.items()])
     build_dataset(base.data.name, dict(base.data.options))  # prepare the store once
     entries = parse_entries(options.entries, base)
@@ -128,6 +130,7 @@ def main() -> None:
         "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",
         "settings": {
             "steps": options.steps,
+            "set": options.set,
             "threads_a_run": 1,
             "runs_at_a_time": options.jobs,
             "shuffles": SHUFFLES,
