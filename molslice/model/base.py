@@ -41,7 +41,6 @@ class ModelSpec(ABC):
         takes: Supported kinds of data, values of `DataSpec.tokens`.
         uses_attention: Whether the model has an attention, which a configuration chooses.
         predicts_variance: Whether the model can return `ModelOutput.log_variance`.
-        takes_adjacency: Whether the model takes molecules with `MoleculeBatch.adjacency`.
         name: Configuration name of the model, equal to the name of its file.
     """
 
@@ -50,8 +49,12 @@ class ModelSpec(ABC):
     takes: ClassVar[tuple[Tokens, ...]]
     uses_attention: ClassVar[bool] = True
     predicts_variance: ClassVar[bool] = False
-    takes_adjacency: ClassVar[bool] = False
     name: str
+
+    @property
+    def takes_adjacency(self) -> bool:
+        """Whether the model takes molecules with `MoleculeBatch.adjacency`."""
+        return False
 
     @property
     def family(self) -> str:

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from molslice.attention import ATTENTIONS, Attention, build_attention
 from molslice.attention.base import initialize_map
 from molslice.model.base import AttentionChoice
+from molslice.model.local_bonds import BondMessages
 from molslice.model.pair_state import PairUpdate
 from molslice.ops.layer_steps import (
     add_and_norm,
@@ -147,6 +148,7 @@ class Encoder(nn.Module):
         input_dropout: Dropout rate of the tokens before the first layer; None for `dropout`.
         initialization: How the attention initializes its linear maps.
         pair_state: Whether each layer first changes the pair bias by its tokens; see `PairUpdate`.
+        local: `gine` if each layer first adds the messages of bonded atoms; see `BondMessages`.
 
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support these
@@ -176,6 +178,7 @@ class Encoder(nn.Module):
         input_dropout: float | None = None,
         initialization: Initialization = "glorot",
         pair_state: bool = False,
+        local: Literal["gine"] | None = None,
     ) -> None:
         super().__init__()
         rates = [0.0] * num_layers if drop_path is None else drop_path
@@ -185,6 +188,7 @@ class Encoder(nn.Module):
             raise MolsliceError("model.pair_state changes the pair bias, but attention.pair_bias is none")
         updates = num_layers if pair_state else 0
         self.pair_updates = nn.ModuleList(PairUpdate(dim, num_heads) for _ in range(updates))
+        self.messages = nn.ModuleList(BondMessages(dim) for _ in range(num_layers if local else 0))
         self.activation_checkpointing, self.causal = activation_checkpointing, causal
         self.layers = nn.ModuleList()
         for layer in range(num_layers):
@@ -211,6 +215,7 @@ class Encoder(nn.Module):
         tokens: Float[Tensor, "B N D"],
         token_mask: Bool[Tensor, "B N"] | None = None,
         pair_bias: Float[Tensor, "B H N N"] | None = None,
+        bonds: tuple[Tensor, Tensor, Tensor | None] | None = None,
     ) -> AttentionOutput:
         """Encode tokens.
 
@@ -218,6 +223,7 @@ class Encoder(nn.Module):
             tokens: Tokens.
             token_mask: True at real tokens. None if all are real, which allows kernels without a mask.
             pair_bias: S + E, if `uses_pair_bias`.
+            bonds: `bond_index`, `bond_features` and `hidden_bonds` of the molecules, if `local`.
 
         Returns:
             Encoded tokens, arbitrary at padding, and the sum of the penalties of the layers.
@@ -253,6 +259,8 @@ class Encoder(nn.Module):
         tokens = self.dropout(tokens.to(stored))
         penalty = None
         for index, layer in enumerate(self.layers):
+            if self.messages and bonds is not None:
+                tokens = tokens + self.dropout(self.messages[index](tokens, *bonds))
             if self.pair_updates and context.pair_bias is not None:
                 pairs = self.pair_updates[index](tokens, token_mask, context.pair_bias)
                 context = replace(context, pair_bias=pairs)
@@ -270,7 +278,9 @@ class Encoder(nn.Module):
         return dtype if dtype == torch.bfloat16 else tokens.dtype
 
     def _uses_kernels(self, tokens: Tensor, dtype: torch.dtype) -> bool:
-        if dtype not in (torch.bfloat16, torch.float16) or self.activation_checkpointing or self.pair_updates:
+        if dtype not in (torch.bfloat16, torch.float16) or self.activation_checkpointing:
+            return False
+        if self.pair_updates or self.messages:
             return False
         is_plain = isinstance(self.last_norm, nn.LayerNorm) and all(
             one.is_plain for one in self._typed_layers()

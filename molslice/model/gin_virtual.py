@@ -34,7 +34,6 @@ class GinVirtualSpec(GraphormerSpec):
 
     needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
     uses_attention: ClassVar[bool] = False
-    takes_adjacency: ClassVar[bool] = False
 
     name: Literal["gin_virtual"] = "gin_virtual"
 

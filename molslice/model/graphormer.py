@@ -49,6 +49,8 @@ class GraphormerSpec(OneEncoderSpec):
         max_tokens: Upper limit of the number of atoms plus the graph token, for attentions whose parameters
             depend on it; None for no limit.
         pair_state: Whether each layer first changes the pair bias by its tokens; see `PairUpdate`.
+        local: `gine` if each layer first adds the messages of bonded atoms; see `BondMessages`. None for
+            attention only.
 
     Raises:
         MolsliceError: The preset is unknown, or a size is missing or below one.
@@ -56,7 +58,6 @@ class GraphormerSpec(OneEncoderSpec):
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
     predicts_variance: ClassVar[bool] = True
-    takes_adjacency: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = NEEDED_SIZES
 
     name: Literal["graphormer"] = "graphormer"
@@ -74,6 +75,12 @@ class GraphormerSpec(OneEncoderSpec):
     max_tokens: int | None = None
     activation_checkpointing: bool = False
     pair_state: bool = False
+    local: Literal["gine"] | None = None
+
+    @property
+    def takes_adjacency(self) -> bool:
+        """Whether the model takes molecules with `MoleculeBatch.adjacency`, which has no list of bonds."""
+        return self.local is None
 
     def __post_init__(self) -> None:
         if self.preset is not None and self.preset not in PRESETS:
@@ -175,6 +182,7 @@ class Graphormer(nn.Module):
             uses_pair_bias=True,
             max_tokens=spec.max_tokens,
             pair_state=spec.pair_state,
+            local=spec.local,
         )
         initialize_linear(self.encoder)
         self.descriptor_state = DescriptorState(spec.dim, data) if data.num_descriptors else None
@@ -218,7 +226,8 @@ class Graphormer(nn.Module):
         mask = torch.cat([batch.atom_mask.any(1, keepdim=True), batch.atom_mask], 1)
         # on a GPU, reading the mask would wait for the device, and a graph of a step cannot contain it
         is_full = batch.adjacency is None and mask.device.type == "cpu" and bool(mask.all())
-        return self.encoder(tokens, None if is_full else mask, bias)
+        bonds = (batch.bond_index, batch.bond_features, batch.hidden_bonds) if self.spec.local else None
+        return self.encoder(tokens, None if is_full else mask, bias, bonds)
 
     def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
         """Return the degrees of the atoms and the pair bias, None if the attention uses none."""
