@@ -39,7 +39,7 @@ def parameter_depths(model: nn.Module) -> tuple[dict[str, int], int]:
     for name, _ in model.named_parameters():
         first, *rest = name.split(".")
         if first == ENCODER:
-            depths[name] = int(rest[1]) + 1 if rest[0] == "layers" else len(layers) + 1
+            depths[name] = int(rest[1]) + 1 if rest[1].isdecimal() else len(layers) + 1
         else:
             depths[name] = len(layers) + 2 if first in heads else 0
     return depths, len(layers)

@@ -84,3 +84,12 @@ def test_what_cannot_be_frozen_is_refused():
         with pytest.raises(MolsliceError, match="GinVirtual has no numbered layers"):
             call()
     freeze_layers(gin, 0)
+
+
+def test_pair_state_and_messages_have_the_depth_of_their_layer():
+    spec = GraphormerSpec(num_layers=3, dim=8, ffn_dim=8, num_heads=2, pair_state=True, local="gine")
+    depths, _ = parameter_depths(build_model(spec, AttentionChoice(), DataSpec(2)))
+    for layer in range(3):
+        for part in ("layers", "pair_updates", "messages"):
+            of_part = {depth for name, depth in depths.items() if name.startswith(f"encoder.{part}.{layer}.")}
+            assert of_part == {layer + 1}
