@@ -132,11 +132,11 @@ def test_p_values(smiles, molar, tmp_path):
         ("5", {"units": ("kg",)}, "unknown concentration 'kg'"),
         ("0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
         ("<0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
-        ("1", {"units": ("nM",), "kind": "classification"}, "classes have no p-values"),
+        ("1", {"units": ("nM",), "kinds": ("classification",)}, "classes have no p-values"),
     ],
 )
 def test_what_has_no_p_value_is_refused(smiles, tmp_path, value, options, message):
-    rows = [[text, i % 2 if "kind" in options else i + 1] for i, text in enumerate(smiles)]
+    rows = [[text, i % 2 if "kinds" in options else i + 1] for i, text in enumerate(smiles)]
     rows[0][1] = value
     file = write_table(tmp_path / "a.csv", ["smiles", "ic50"], rows)
     with pytest.raises(MolsliceError, match=message):

@@ -124,7 +124,7 @@ def test_columns_that_cannot_be_used(table, smiles, tmp_path):
     file = write_table(tmp_path / "b.csv", HEADER, [[*row[:2], 1, 1] for row in rows])
     with pytest.raises(MolsliceError, match="classes, which have no standard errors"):
         read(file, errors=("se",))
-    assert read(file, weight="w").kind == "classification"
+    assert read(file, weight="w").types[0].kind == "classification"
 
 
 def test_rows_of_one_molecule_are_averaged_by_precision(smiles, tmp_path):

@@ -207,7 +207,7 @@ def test_limits_are_completed_by_the_first_trial_of_the_process(table, tmp_path,
 def test_an_error_is_optimistic_only_if_settings_were_chosen():
     trial = {"target": "y", "settings": {"a": {"b": 1}}, "cross_validated": 1.0, "standard_error": 0.1}
     trials = [{**trial, "chosen": True}]
-    record: dict[str, Any] = {"targets": {"names": ["y"]}, "metric_label": "MAE", "tuning": trials}
+    record: dict[str, Any] = {"results": [{"target": "y", "metric": "mae"}], "tuning": trials}
     record["rows"] = {"test": 12}
     assert tuning_note(record) == ""
     assert len(describe_tuning(record)) == 1
