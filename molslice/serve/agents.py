@@ -14,9 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from molslice.folders.ensemble import is_ensemble
-from molslice.folders.fitted import is_fitted_folder
-from molslice.folders.run import CONFIG, MODEL
 from molslice.pretrained import pretrained_names
 from molslice.types import MolsliceError
 from molslice.version import __version__
@@ -52,6 +49,10 @@ class AgentTools:
             `shipped`, the models that every installation has, with targets, units, errors on held-out
             molecules and data; `folders`, the paths of other models.
         """
+        from molslice.folders.ensemble import is_ensemble
+        from molslice.folders.fitted import is_fitted_folder
+        from molslice.folders.run import CONFIG, MODEL
+
         folders = []
         for place, _ in zip(os.walk(self.root), range(MAX_FOLDERS), strict=False):
             path, names = Path(place[0]), place[1]
