@@ -59,7 +59,16 @@ def reports(tmp_path_factory):
     (folder / "config.yaml").write_text(json.dumps(settings))
     run, fit = str(folder / "run"), str(folder / "fit")
     assert main(["train", "--config", str(folder / "config.yaml"), "--out", run, "--quiet"]) == 0
-    words = ["fit", str(folder / "mine.csv"), "--target", LONG, "--no-encoder", "--members", "2", "--no-refit"]
+    words = [
+        "fit",
+        str(folder / "mine.csv"),
+        "--target",
+        LONG,
+        "--no-encoder",
+        "--members",
+        "2",
+        "--no-refit",
+    ]
     assert main([*words, "--out", fit, "--quiet"]) == 0
     pages = {}
     for model in (run, fit):
