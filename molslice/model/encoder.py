@@ -227,7 +227,12 @@ class Encoder(nn.Module):
 
         Returns:
             Encoded tokens, arbitrary at padding, and the sum of the penalties of the layers.
+
+        Raises:
+            MolsliceError: The encoder has `local` messages, and there are no bonds.
         """
+        if self.messages and bonds is None:
+            raise MolsliceError("model.local needs the bonds of the molecules, which were not given")
         all_real, weights, masked_bias = token_mask is None, None, None
         if token_mask is None:
             token_mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)

@@ -37,6 +37,11 @@ class GinVirtualSpec(GraphormerSpec):
 
     name: Literal["gin_virtual"] = "gin_virtual"
 
+    @property
+    def takes_adjacency(self) -> bool:
+        """False: the convolutions take the list of bonds."""
+        return False
+
     def build(self, attention: AttentionChoice, data: DataSpec) -> nn.Module:  # noqa: ARG002
         """Construct the module, which has no attention; see `ModelSpec.build`.
 

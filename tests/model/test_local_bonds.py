@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from molslice.model import AttentionChoice
+from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import Graphormer, GraphormerSpec
 from molslice.model.local_bonds import BondMessages
-from molslice.types import DataSpec
+from molslice.types import DataSpec, MolsliceError
 from tests.model.molecules import random_batch
 
 SIZES = {"num_layers": 2, "dim": 8, "ffn_dim": 16, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -66,6 +67,13 @@ def test_features_of_hidden_bonds_are_not_used():
     assert not torch.equal(first, layer(tokens, batch.bond_index, batch.bond_features))
 
 
+def test_an_encoder_with_messages_needs_bonds():
+    encoder = graphormer().encoder
+    with pytest.raises(MolsliceError, match=r"model\.local needs the bonds"):
+        encoder(torch.zeros(1, 3, 8, dtype=torch.float64), None, torch.zeros(1, 2, 3, 3, dtype=torch.float64))
+
+
 def test_a_batch_without_a_list_of_bonds_is_not_used():
+    assert not GinVirtualSpec(**SIZES).takes_adjacency
     assert not GraphormerSpec(**SIZES, local="gine").takes_adjacency
     assert GraphormerSpec(**SIZES).takes_adjacency
