@@ -104,16 +104,16 @@ def test_the_classifiers_are_the_tested_versions_of_python():
     assert {one for one in PROJECT["classifiers"] if pattern.fullmatch(one)} == versions
 
 
-def imported():
-    """Return the top-level names that the package imports, in modules and in functions."""
+def imported(*files):
+    """Return the top-level names that files, by default the package, import in modules and in functions."""
     names = set()
-    for path in (ROOT / "molslice").rglob("*.py"):
+    for path in files or (ROOT / "molslice").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module.partition(".")[0])
-    return names - sys.stdlib_module_names - {"molslice"}
+    return names - sys.stdlib_module_names - {"molslice", "tests"}
 
 
 def test_every_library_that_the_package_imports_is_declared():
@@ -121,6 +121,14 @@ def test_every_library_that_the_package_imports_is_declared():
     needed = {normal(projects.get(name, name)) for name in imported()}
     with_torch = {"triton"}  # installed with torch for CUDA
     assert needed - with_torch - requirements(*PROJECT["optional-dependencies"]).keys() == set()
+
+
+def test_what_the_checks_of_all_tests_import_is_installed_where_tests_run():
+    needed = imported(ROOT / "tests" / "shapes.py", ROOT / "tests" / "json_results.py") | {"pytest"}
+    assert needed <= requirements("dev").keys()
+    workflow = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
+    (lowest,) = re.findall(r"pip install -c lowest\.txt -e \. (.*)", workflow)
+    assert needed <= {*requirements(), *lowest.split()}
 
 
 def test_constraints_are_exact_and_name_no_place():
