@@ -245,10 +245,13 @@ def _named(error: OSError, partial: Path, path: str | os.PathLike[str]) -> OSErr
 
 def _rename_folder(partial: Path, final: Path) -> None:
     try:
+        if _must_stay(final):
+            _fill(partial, final)
+            return
         if WINDOWS:  # there a rename does not replace an empty folder
             with contextlib.suppress(OSError):  # it is not empty, or missing
                 final.rmdir()
-        (_fill if _must_stay(final) else os.rename)(partial, final)
+        os.rename(partial, final)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial)) from error

@@ -130,8 +130,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, write):
         write(tmp_path / "file" / "name", "content")
 
 
+@pytest.mark.parametrize("windows", [False, True])
 @pytest.mark.parametrize("kind", ["working folder", "mount point"])
-def test_a_folder_that_must_stay_is_filled(tmp_path, monkeypatch, kind):
+def test_a_folder_that_must_stay_is_filled(tmp_path, monkeypatch, kind, windows):
+    monkeypatch.setattr(atomic, "WINDOWS", windows)
     final = tmp_path / "final"
     final.mkdir()
     if kind == "working folder":
