@@ -126,7 +126,8 @@ def lock_file(path: Path, name: str) -> Iterator[None]:
     finally:
         if sys.platform == "win32":
             os.lseek(descriptor, FAR, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+            with contextlib.suppress(OSError):  # a file system without locks
+                msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
             os.close(descriptor)  # before the removal, which fails while any process has the file open
         with contextlib.suppress(OSError):
             path.unlink()  # before the release, so that a waiting process notices the removal

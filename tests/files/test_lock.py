@@ -1,5 +1,6 @@
 """A folder is locked by one process at a time, and a dead process does not block it."""
 
+import errno
 import os
 import re
 import signal
@@ -66,6 +67,18 @@ def test_the_second_is_refused_until_the_first_is_dead(tmp_path, monkeypatch, sy
     assert (tmp_path / LOCK).exists()
     with lock_folder(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK).read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_windows_without_locks_on_a_file_system_releases_none(tmp_path, monkeypatch):
+    imitate("windows", monkeypatch)
+
+    def refuse(*_):
+        raise OSError(errno.EINVAL, "no locks")
+
+    monkeypatch.setattr(Msvcrt, "locking", refuse)
+    with lock_folder(tmp_path):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
