@@ -123,11 +123,10 @@ class Csv(MoleculeDataset):
         smiles, targets, words, sizes = self._read(choice.column, smiles_column)
         advice = "--data.missing_values {}", "--data.outliers keep"
         if kind != "multiclass":
-            every = range(len(self.target_names))
-            numbers = [index for index in every if kind != "mixed" or not self._classes[index]]
-            names = [self.target_names[index] for index in numbers]
+            columns = [i for i in range(len(self.target_names)) if kind != "mixed" or not self._classes[i]]
+            names = [self.target_names[i] for i in columns]
             self.notices += check_outliers(
-                targets[:, numbers], names, self.source, self.where, outliers, advice
+                targets[:, columns], names, self.source, self.where, outliers, advice
             )
         known, names = self._given_kind, self.target_names
         self.kind, doubts = (known, []) if known else find_kind(targets, names)
@@ -310,17 +309,15 @@ def _checked_classes(
     """Return the names of the classes of each target; empty if the cells are numbers."""
     listed = () if classes is None else tuple(tuple(map(str, words)) for words in classes)
     sizes = {len({class_key(word) for word in words}) for words in listed}
-    several = kind == "multiclass"
-    if kind == "mixed":
-        sizes = {2}
-        if any(len(words) == 1 for words in listed) or not any(listed):
-            raise MolsliceError(f"kind mixed needs the names of the classes of some targets, got {classes}")
-    repeated = any(len({*map(class_key, words)}) < len(words) for words in listed)
-    if several and (len(listed) != 1 or len(columns) != 1 or min(sizes) < 3):
+    if kind == "mixed" and (any(len(words) == 1 for words in listed) or not any(listed)):
+        raise MolsliceError(f"kind mixed needs the names of the classes of some targets, got {classes}")
+    if kind == "multiclass" and (len(listed) != 1 or len(columns) != 1 or min(sizes) < 3):
         raise MolsliceError(
             f"kind multiclass needs one target, and three or more names of classes, got {classes}"
         )
-    if classes is not None and (repeated or len(listed) != len(columns) or (not several and sizes != {2})):
+    repeated = any(len({*map(class_key, words)}) < len(words) for words in listed)
+    any_size = kind in ("multiclass", "mixed")
+    if classes is not None and (repeated or len(listed) != len(columns) or not (any_size or sizes == {2})):
         raise MolsliceError(
             f"classes must be two different names for each of {len(columns)} targets, got {classes}"
         )
