@@ -204,7 +204,7 @@ def test_a_stack_with_networks_follows_them(fitted, smiles):
     assert not np.allclose(predictor.member_predictions(part)[0][:, :, 0], members)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_missing_is_refused_before_the_work(fitted, tmp_path):
     with pytest.raises(MolsliceError, match="device 'cuda' is not available"):
         fit(fitted[0], "active", tmp_path / "m", encoder=ENCODER, device="cuda", quiet=True)

@@ -178,9 +178,8 @@ def test_float16_on_a_cpu_is_refused(build_config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there_is_named(build_config, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has one")
     with pytest.raises(MolsliceError, match="accelerator=cuda"):
         train(build_config(trainer={"accelerator": "cuda"}), tmp_path / "run", quiet=True)
 

@@ -275,7 +275,8 @@ def test_environments_are_closed(policy, monkeypatch):
 
 
 def test_a_locomotion_task_is_played_and_scored(tmp_path):
-    pytest.importorskip("mujoco", exc_type=ImportError)
+    for library in ("mujoco", "imageio"):  # both are in the extra of gymnasium
+        pytest.importorskip(library, exc_type=ImportError)
     from molslice.config.entries import describe_data
     from molslice.folders.run import CONFIG, write_model
     from molslice.model import build_model
