@@ -239,13 +239,12 @@ class Encoder(nn.Module):
         given, stored = tokens.dtype, self._dtype_of_layers(tokens)
         dtype = working_dtype(tokens, stored)
         by_kernels = self._uses_kernels(tokens, dtype)
-        if self.pair_updates or pair_bias is None:
-            pass  # each layer has its own
-        elif self.pair_bias_mode == "mix":
-            weights = pair_softmax(pair_bias, token_mask)
-            weights = weights.to(dtype) if by_kernels else weights
-        elif self.pair_bias_mode == "logits" and not by_kernels:
-            masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
+        if pair_bias is not None and not self.pair_updates:  # otherwise each layer computes its own
+            if self.pair_bias_mode == "mix":
+                weights = pair_softmax(pair_bias, token_mask)
+                weights = weights.to(dtype) if by_kernels else weights
+            elif self.pair_bias_mode == "logits" and not by_kernels:
+                masked_bias = masked_pair_bias(pair_bias.to(dtype), token_mask, self.causal)
         context = TokenContext(
             token_mask,
             pair_bias,
