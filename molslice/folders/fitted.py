@@ -208,23 +208,6 @@ def save_encoder(folder: Path, file: Path) -> None:
     write_in_half(file, folder / ENCODER)
 
 
-def find_encoder(folder: Path, record: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the encoder of a fit: a copy in its folder, or the encoder that ships.
-
-    Fits that ship have no copy of an encoder that ships too, with the checksum in `fit.json`. A copy has its
-    weights in float16.
-
-    Returns:
-        None if there is no copy, and no encoder of that checksum ships.
-    """
-    if (folder / ENCODER).is_dir():
-        return folder / ENCODER
-    if record["encoder"] not in pretrained_names():
-        return None
-    shipped = find_pretrained(record["encoder"])
-    return shipped if file_checksum(shipped / MODEL) == record.get("encoder_sha256") else None
-
-
 def read_fitted(folder: Path) -> FittedModel:
     """Read a fitted model.
 
@@ -252,7 +235,7 @@ def read_fitted(folder: Path) -> FittedModel:
         raise MolsliceError(f"cannot read {folder / FIT}: {error}") from error
     if len(stacks) != expected:
         raise MolsliceError(f"{folder / FIT} weighs {len(stacks)} targets, but has {expected}")
-    if record.get("encoder") is not None and find_encoder(folder, record) is None:
+    if record.get("encoder") is not None and not _has_encoder(folder, record):
         raise MolsliceError(f"{folder} was fitted with the embeddings of an encoder, but has no {ENCODER}/")
     arrays = read_arrays(folder / LEARNER_FILE)
     learners = tuple(
@@ -279,6 +262,15 @@ def _read_types(targets: TargetInfo, record: Mapping[str, Any]) -> tuple[TargetT
     if isinstance(ordered, bool):  # of the only target
         ordered = targets.names * ordered
     return types_of(targets, ordered, record.get("class_words"))
+
+
+def _has_encoder(folder: Path, record: Mapping[str, Any]) -> bool:
+    """Whether the folder has a copy of the encoder, in float16, or the same encoder ships with the package."""
+    if (folder / ENCODER).is_dir():
+        return True
+    if record["encoder"] not in pretrained_names():
+        return False
+    return file_checksum(find_pretrained(record["encoder"]) / MODEL) == record.get("encoder_sha256")
 
 
 def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from molslice.folders.fitted import (
     FIT,
     LEARNER_FILE,
     FittedModel,
-    find_encoder,
     is_fitted_folder,
     network_folder,
     read_fitted,
@@ -87,10 +86,10 @@ def _load_folder(
 
 def _load_encoder(folder: Path, model: FittedModel, device: torch.device) -> Predictor:
     """Load the encoder of a fit, in float16 as the learners saw it."""
-    run = find_encoder(folder, model.about)
-    if run is None or run.parent == folder:
+    if (folder / ENCODER).is_dir():
         return _load_inside([folder / ENCODER], folder, device)[0]
-    return Predictor(read_run(run, in_half=True), str(run), device)
+    shipped = find_pretrained(model.about["encoder"])  # `read_fitted` has compared the weights
+    return Predictor(read_run(shipped, in_half=True), str(shipped), device)
 
 
 def _load_inside(runs: list[Path], folder: Path, device: torch.device) -> list[Predictor]:
