@@ -226,11 +226,8 @@ class Graphormer(nn.Module):
         mask = torch.cat([batch.atom_mask.any(1, keepdim=True), batch.atom_mask], 1)
         # on a GPU, reading the mask would wait for the device, and a graph of a step cannot contain it
         is_full = batch.adjacency is None and mask.device.type == "cpu" and bool(mask.all())
-        tokens_and_pairs = tokens, None if is_full else mask, bias
-        if self.spec.local is None:
-            return self.encoder(*tokens_and_pairs)
-        bonds = batch.bond_index, batch.bond_features, batch.hidden_bonds
-        return self.encoder(*tokens_and_pairs, bonds=bonds)
+        bonds = (batch.bond_index, batch.bond_features, batch.hidden_bonds) if self.spec.local else None
+        return self.encoder(tokens, None if is_full else mask, bias, bonds=bonds)
 
     def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
         """Return the degrees of the atoms and the pair bias, None if the attention uses none."""
