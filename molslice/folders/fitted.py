@@ -265,7 +265,7 @@ def _read_types(targets: TargetInfo, record: Mapping[str, Any]) -> tuple[TargetT
 
 
 def _has_encoder(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Whether the folder has a copy of the encoder, in float16, or the same encoder ships with the package."""
+    """Whether the folder has a copy of the encoder, in float16, or the same one ships with the package."""
     if (folder / ENCODER).is_dir():
         return True
     if record["encoder"] not in pretrained_names():
