@@ -43,7 +43,7 @@ molslice predict {name} --smiles CCO --interval 0.9 --domain
 
 {targets}
 
-**Data.** {data}, <{source}>, licence: {licence}. The model learned from all rows with a value.
+**Data.** {data}, <{source}>, license: {license}. The model learned from all rows with a value.
 
 **Error.** {label} on held-out molecules, whose scaffolds no training molecule has, of a model that was fitted
 to the other nine tenths. Coverage is the share of them whose value is in the {level} interval or set.
@@ -89,8 +89,9 @@ def build(name: str, recipe: dict[str, Any], data: Path, out: Path) -> None:
         rows.set_axis([columns[name] for name in rows.columns], axis=1).to_csv(table, index=False)
         shared = {"smiles_column": "smiles", "units": units, "quiet": True}
         record = fit(table, names, measured, split="scaffold", refit=False, **shared)
-        fit(table, names, final, split="all", **shared)
-        counts = [result["train_rows"] for result in json.loads((final / "fit.json").read_text())["results"]]
+        counts = [
+            result["train_rows"] for result in fit(table, names, final, split="all", **shared)["results"]
+        ]
         about = describe(recipe, record, coverages(measured), counts)
         for part in LEFT_OUT:
             (final / part).unlink(missing_ok=True)
@@ -119,7 +120,7 @@ def describe(
         {
             "name": result["target"],
             "unit": result["unit"],
-            "metric": record["metric"],
+            "metric": result["metric"],
             "error": result["test"]["molslice fit"],
             "standard_error": result["standard_errors"]["test"]["molslice fit"],
             "test_rows": result["test_rows"],
@@ -128,13 +129,13 @@ def describe(
         }
         for result, coverage, count in zip(record["results"], covered, counts, strict=True)
     ]
-    about = {key: recipe[key] for key in ("summary", "data", "source", "licence")}
+    about = {key: recipe[key] for key in ("summary", "data", "source", "license")}
     return {**about, "split": "molecules with other scaffolds", "targets": targets}
 
 
 def card(name: str, recipe: dict[str, Any], about: dict[str, Any], record: dict[str, Any]) -> str:
     """Return the model card."""
-    label = METRIC_LABELS[record["metric"]]
+    label = " or ".join(sorted({METRIC_LABELS[result["metric"]] for result in record["results"]}))
     lines = [
         f"| target | rows | held out | {label} | baseline: random forest | baseline: boosting | coverage |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -156,7 +157,7 @@ def card(name: str, recipe: dict[str, Any], about: dict[str, Any], record: dict[
         targets="\n".join(f"- {one['name']}: {one['text']}" for one in recipe["targets"].values()),
         table="\n".join(lines),
         encoder=DEFAULT_ENCODER,
-        **{key: recipe[key] for key in ("summary", "data", "source", "licence", "use")},
+        **{key: recipe[key] for key in ("summary", "data", "source", "license", "use")},
     )
 
 

@@ -58,7 +58,7 @@ def test_a_shipped_model_is_small_complete_and_described(name):
 def test_a_shipped_fit_states_its_errors_and_predicts_with_the_shipped_encoder(name):
     model, (about,) = load_model(name), [model for model in shipped_models() if model.name == name]
     card = (find_pretrained(name) / "README.md").read_text()
-    assert about.licence in card
+    assert about.license in card
     assert about.source in card
     assert [target.name for target in about.targets] == list(model.target_names)
     for target in about.targets:
@@ -95,7 +95,7 @@ def test_the_verb_lists_the_models(capsys):
     lines = capsys.readouterr().out.splitlines()
     for model in listed:
         (line, *_) = [line for line in lines if line.startswith(f"{model['name']} ")]
-        assert model["licence"] in line
+        assert model["license"] in line
         for target in model["targets"]:
             assert any(f"{target['train_rows']:,}" in line and target["name"] in line for line in lines)
 

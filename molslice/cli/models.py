@@ -1,7 +1,7 @@
 """List the models that ship with molslice: what they predict, how well, and from which data.
 
-The error is measured on molecules that were held out, as the card of a model tells. The coverage is the share
-of them whose value is in its interval of level 90%, or in its set of classes.
+The error is measured on held-out molecules; the card of each model says how they were chosen. The coverage is
+the share of them whose value is in its 90% interval, or whose class is in its 90% set.
 """
 
 import argparse
@@ -14,7 +14,7 @@ SUMMARY = "list the models that ship with molslice"
 EXAMPLE = """\
   molslice models
   molslice models --json"""
-HEADER = ("model", "target", "unit", "rows", "held out", "error", "coverage", "data", "licence")
+HEADER = ("model", "target", "unit", "rows", "held out", "error", "coverage", "data", "license")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     rows = []
     for model in models:
-        origin = (model.data, model.licence)
+        origin = (model.data, model.license)
         if not model.targets:
             rows.append((model.name, "-", "-", "-", "-", "-", "-", *origin))
         for target in model.targets:

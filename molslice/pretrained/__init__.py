@@ -10,7 +10,7 @@ Imports: `molslice.types`, `molslice.registry`.
 To add a network, copy `model.safetensors`, `config.yaml` and, for intervals and domain, `calibration.*` and
 `domain.*` from a run folder, and write the card and `about.json`. To add a fit, describe its table in
 `scripts/endpoints.toml` and run `scripts/build_endpoints.py`. A model may have at most 15 MB, because every
-installation contains it, and its data must have a licence that allows it.
+installation contains it, and its data must have a license that allows it.
 """
 
 import json
@@ -70,7 +70,7 @@ class ShippedModel:
         summary: What it predicts, in a line.
         data: The data that it was trained on.
         source: Where the data were published.
-        licence: SPDX identifier of their licence, or `public domain`.
+        license: SPDX identifier of their license, or `public domain`.
         split: How the held-out molecules were chosen.
         targets: The targets; empty for an encoder.
     """
@@ -79,7 +79,7 @@ class ShippedModel:
     summary: str
     data: str
     source: str
-    licence: str
+    license: str
     split: str
     targets: tuple[ShippedTarget, ...]
 

@@ -15,7 +15,7 @@ table = "chains.csv"
 smiles = "structure"
 data = "Chains (nobody 2026)"
 source = "https://example.org/chains"
-licence = "CC0-1.0"
+license = "CC0-1.0"
 use = "Chains of carbon only."
 [lipids.targets]
 n = { name = "length", unit = "atoms", text = "number of carbon atoms" }
@@ -47,7 +47,7 @@ def test_a_model_is_measured_on_held_out_molecules_and_described(script, tmp_pat
     assert 0 < target["test_rows"] < len(rows) / 2
     assert 0.0 <= target["coverage"] <= 1.0
     card = (folder / "README.md").read_text()
-    assert "licence: CC0-1.0" in card
+    assert "license: CC0-1.0" in card
     assert "| length | 60 |" in card
     assert load_model(folder).predict(["CCCCCC1CC1"]) == pytest.approx([5], abs=1.5)
 
