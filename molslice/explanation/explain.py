@@ -23,6 +23,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.inputs import Conditions
 from molslice.inference.load import load_model
 from molslice.inference.options import PLAIN, PredictionOptions
+from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Explainer:
             target = target or predictor.target_names[0]  # the maps are the same for all targets
         self.predictor, self.model, self.method = predictor, predictor.name, method
         self.score = find_score(predictor, target, method)
+        place = predictor.target_names.index(self.score.name)
+        self._column = [*column_slices(predictor.types)][place].start  # of the predictions of the model
         if isinstance(self.score, PredictionScore):
             return
         if method == "gradients":
@@ -187,8 +190,8 @@ class Explainer:
         predictions = self.predictor.predict_with_errors([given], options=self._options)
         if reason := predictions.errors[0]:
             raise _unreadable(given, reason)
-        column = self.score.column
-        described, interval = self.predictor.described_columns[column], None
+        column, interval = self._column, None
+        described = self.predictor.described_columns[column]
         if predictions.lower is not None and predictions.upper is not None:
             interval = float(predictions.lower[0, column]), float(predictions.upper[0, column])
         label = described["name"]

@@ -40,7 +40,7 @@ class Score:
 
     Attributes:
         networks: The networks, which read molecules alike.
-        column: Index of the target.
+        column: Index of the target in the networks.
         scales: Factor and offset of each network, from its output to the unit.
         name: Name of the target.
         unit: Unit of the target, `log-odds` for classes, "" for a target without a unit.

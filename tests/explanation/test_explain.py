@@ -17,6 +17,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.maps import attention_maps
 from molslice.learners.stacking import Stack
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from tests.explanation.models import masked, network
 from tests.inference.models import CLASSES, FORMS, GAP, TWO, checkpoint_folder, embedded_smiles, untrained
@@ -321,6 +322,21 @@ def test_the_scale_and_the_weight_are_those_of_the_chosen_target(tmp_path):
     factor, offset = 2.0, 1.0  # of logp
     assert score.scales == ((factor * factor, offset * factor + offset),)
     assert score.spread == factor * factor
+
+
+def test_the_headline_has_the_chosen_target_beside_others_of_another_kind(tmp_path):
+    parts = (CLASSES, GAP)
+    networks = [untrained(tmp_path / one.kind, targets=one) for one in parts]
+    stacks = (Stack((FINE_TUNED,), (1.0,), ((1.0, 0.0),)), Stack((FINE_TUNED,), (1.0,)))
+    settings = {"networks": 1, "options": {"members": 1}}
+    model = FittedModel(TargetInfo.mixed(parts), ({}, {}), stacks, settings, (None, None))
+    predictor = FittedPredictor(model, "mixed", tmp_path, networks[0], networks)
+    predicted = predictor.predict(["OC=CF"])[0]
+    for target, value in zip(("toxic", "gap"), predicted, strict=True):
+        for method in ("gradients", "shapley"):
+            headline = Explainer(predictor, target=target, method=method)("OC=CF").headline
+            assert headline.label.startswith(target)
+            assert headline.value == value
 
 
 @pytest.mark.parametrize("targets", [GAP, CLASSES], ids=["regression", "classes"])
