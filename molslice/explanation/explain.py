@@ -123,8 +123,8 @@ class Explainer:
 
     def __call__(self, smiles: str, conditions: Conditions | None = None) -> Contributions | AttentionView:
         """Explain one molecule, of a mixture the one that the model predicts."""
-        given = smiles
-        if self.method != "attention" and (conditions is not None or self.predictor.condition_names):
+        given, needs_conditions = smiles, self.predictor.condition_names and self.method != "attention"
+        if needs_conditions or conditions is not None:
             (given,) = self.predictor.given_rows([smiles], conditions)
         (row,) = choose_fragments([given], *self.predictor.treatment).smiles
         if isinstance(self.score, PredictionScore):

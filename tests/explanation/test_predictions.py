@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from molslice import explain, fit, load_model
 from molslice.cli import main
-from molslice.explanation.explain import Explainer
+from molslice.explanation.explain import METHODS, Explainer
 from molslice.inference.fitted import FittedPredictor
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_interval
@@ -140,6 +140,12 @@ def test_networks_are_shown_alone_by_gradients_unless_their_weight_is_small():
     )
     with pytest.raises(MolsliceError, match="fit has no fine-tuned networks; use the method shapley"):
         explain(SAVED / "fit", "CCO", method="gradients")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_conditions_that_the_model_does_not_take_are_refused(method):
+    with pytest.raises(MolsliceError, match="gap-xtb takes no conditions, got temperature"):
+        explain("gap-xtb", "CCO", method=method, conditions={"temperature": 300})
 
 
 def test_the_shell_takes_conditions_of_molecules_and_of_files(tmp_path, capsys):
