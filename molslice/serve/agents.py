@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,27 +96,30 @@ class AgentTools:
             raise MolsliceError("output needs table")
         words += [] if interval is None else [f"--interval={interval}"]
         words += ["--domain"] * domain
-        words += [f"--condition={name}={value}" for name, value in (conditions or {}).items()]
-        return self._run("predict", *words, *_smiles_words(smiles))
+        return self._run("predict", *words, *_condition_words(conditions), *_smiles_words(smiles))
 
     def explain(
         self,
         model: str,
         smiles: list[str],
-        method: Literal["gradients", "shapley", "attention"] = "gradients",
+        method: Literal["gradients", "shapley", "attention"] | None = None,
         target: str | None = None,
+        conditions: dict[str, str | float] | None = None,
     ) -> dict[str, Any]:
         """Return how much each atom contributes to the prediction for each molecule.
 
         Args:
             model: Name of a shipped model, or path of a model's folder.
             smiles: Up to 1,000 SMILES. Atoms are counted in their order, from 0.
-            method: How contributions are computed. The method `attention` returns attention maps.
+            method: How contributions are computed; by default `shapley` for models of `fit`, and `gradients`
+                for others. The method `attention` returns attention maps.
             target: The target; needed if the model has several.
+            conditions: The value of each condition of the model, such as a temperature.
         """
-        words = [self._model(model), f"--method={method}"]
+        words = [self._model(model)]
+        words += [] if method is None else [f"--method={method}"]
         words += [] if target is None else [f"--target={target}"]
-        return self._run("explain", *words, *_smiles_words(smiles))
+        return self._run("explain", *words, *_condition_words(conditions), *_smiles_words(smiles))
 
     def fit(
         self,
@@ -187,7 +190,7 @@ class AgentTools:
         Python does not import modules from the folder (`-P`).
 
         Raises:
-            MolsliceError: The command failed. The message is the one of the command.
+            MolsliceError: The command failed, with its message.
         """
         quiet = () if verb == "models" else ("--quiet",)
         command = [sys.executable, "-P", "-m", "molslice", verb, *words, "--json", *quiet]
@@ -206,6 +209,10 @@ class AgentTools:
         lines = [line for line in done.stderr.splitlines() if "error: " in line] or done.stderr.splitlines()
         reason = lines[-1].partition("error: ")[2] or lines[-1] if lines else f"exit code {done.returncode}"
         raise MolsliceError(reason)
+
+
+def _condition_words(conditions: Mapping[str, str | float] | None) -> list[str]:
+    return [f"--condition={name}={value}" for name, value in (conditions or {}).items()]
 
 
 def _smiles_words(smiles: Sequence[str] | None) -> list[str]:

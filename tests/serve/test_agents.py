@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +25,7 @@ def root(tmp_path):
     return folder
 
 
-def test_predictions_are_those_of_the_command(root, capsys):
+def test_predictions_are_what_the_command_prints(root, capsys):
     words = ["gap-xtb", "--interval", "0.9", "--json", "--smiles", "CCO", "not one"]
     assert main(["predict", *words]) == 0
     expected = json.loads(capsys.readouterr().out)
@@ -32,6 +34,16 @@ def test_predictions_are_those_of_the_command(root, capsys):
     report = tools.predict("gap-xtb", table="table.csv", output=str(root / "predicted.csv"))
     assert (report["rows"], report["output"]) == (2, "predicted.csv")
     assert (root / "predicted.csv").is_file()
+
+
+def test_a_fitted_model_with_conditions_is_explained(root):
+    shutil.copytree(Path(__file__).parents[1] / "saved_models" / "fit_pairs", root / "fitted")
+    given = {"solvent": "CCO", "temperature": 300, "species": "rat"}
+    tools = AgentTools(root)
+    (listed,) = tools.explain("fitted", ["CCO"], conditions=given)["explanations"]
+    assert listed["method"] == "shapley"
+    (predicted,) = tools.predict("fitted", ["CCO"], conditions=given)["predictions"]
+    assert listed["headline"]["value"] == pytest.approx(predicted["gap"], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_modules_in_the_folder_are_not_imported(root):
     assert not (root / "imported").exists()
 
 
-def test_errors_are_those_of_the_command(root):
+def test_errors_are_what_the_command_prints(root):
     with pytest.raises(MolsliceError, match="^table.csv has no column 'absent'"):
         AgentTools(root).fit("table.csv", ["absent"], "fitted")
     with pytest.raises(MolsliceError, match="^no such folder: "):
