@@ -28,6 +28,7 @@ from molslice.cli.arguments import (
     add_strict,
     check_needs,
     file_path,
+    flag,
     given_conditions,
     load_chosen_model,
     positive,
@@ -123,9 +124,9 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
     """Write the global view of a fitted model."""
     if not is_folder:
         args.usage_error("--global needs --out, a folder")
-    for name in ("smiles", "method", "max_evaluations"):
-        if getattr(args, name) is not None:
-            args.usage_error(f"--{name.replace('_', '-')}: not with --global")
+    for name in ("smiles", "method", "max_evaluations", "strict"):
+        if getattr(args, name) not in (None, False):
+            args.usage_error(f"{flag(name)}: not with --global")
     from molslice.explanation.overview import write_overview
     from molslice.explanation.picture_folder import read_rows
     from molslice.explanation.score import PredictionScore, find_score

@@ -68,6 +68,7 @@ def test_wrong_usage(folder, tmp_path, capsys):
     for words, message in (
         (["--global"], "--global needs --out, a folder"),
         (["--global", "--smiles", "C", "--out", "o"], "--smiles: not with --global"),
+        (["--global", "--strict", "--out", "o"], "--strict: not with --global"),
         ([], "one of the arguments --smiles --input --global is required"),
     ):
         assert main(["explain", model, *words]) == 2
