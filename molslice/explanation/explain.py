@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from molslice.data.molecules.conditions import Conditioned
+from molslice.data.molecules.conditions import with_conditions
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.attention import check_maps, layer_maps
 from molslice.explanation.gradients import TOLERANCE, check_gradients, integrated_gradients
@@ -286,12 +286,9 @@ class _MaskedRows:
         smiles = [self.molecule.masked(visible) for visible in members]
         new = [text for text in dict.fromkeys(smiles) if text not in self.known]
         if new:
-            self.known.update(zip(new, self.score([*map(self._row, new)], self.advance), strict=True))
+            rows = [with_conditions(text, self.row) for text in new]
+            self.known.update(zip(new, self.score(rows, self.advance), strict=True))
         return np.array([self.known[text] for text in smiles])
-
-    def _row(self, smiles: str) -> str:
-        row = self.row
-        return row.with_molecules(smiles, row.partner) if isinstance(row, Conditioned) else smiles
 
 
 def _unreadable(given: object, reason: str) -> MolsliceError:

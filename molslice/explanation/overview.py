@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from molslice.data.molecules.conditions import Conditioned
+from molslice.data.molecules.conditions import with_conditions
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.score import PredictionScore
@@ -158,9 +158,8 @@ def _without_groups(score: PredictionScore, row: str, predicted: float) -> Itera
     places = [place for place, name in enumerate(names) if name]
     if not places:
         return
-    masked = [molecule.masked(visible) for visible in ~np.eye(len(names), dtype=bool)[places]]
-    if isinstance(row, Conditioned):
-        masked = [row.with_molecules(text, row.partner) for text in masked]
+    choices = ~np.eye(len(names), dtype=bool)[places]
+    masked = [with_conditions(molecule.masked(visible), row) for visible in choices]
     for place, value in zip(places, score(masked), strict=True):
         yield names[place], float(predicted - value)
 

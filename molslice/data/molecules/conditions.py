@@ -46,6 +46,11 @@ class Conditioned(str):
         return reasons[0] if reasons else type(self)(smiles, self.values, partner)
 
 
+def with_conditions(smiles: str, row: str) -> str:
+    """Return a molecule with the conditions and the second molecule of a row, if the row has some."""
+    return row.with_molecules(smiles, row.partner) if isinstance(row, Conditioned) else smiles
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A number or a category that a model takes beside the molecule, as the training rows have it.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from molslice.data.molecules.conditions import Conditioned
+from molslice.data.molecules.conditions import Conditioned, with_conditions
 from molslice.files.processes import WorkerPool
 from molslice.files.tables import Unreadable
 
@@ -50,7 +50,7 @@ def choose_fragments(
         with WorkerPool(workers, "standardizes molecules") as pool:
             done = [row for rows in pool.map(_standardize, calls) for row in rows]
         chosen = ChosenMolecules(
-            [_with_values(text, row.smiles) for text, row in zip(smiles, done, strict=True)],
+            [with_conditions(row.smiles, text) for text, row in zip(smiles, done, strict=True)],
             sum(row.replaced for row in done),
             sum(row.changed for row in done),
             sum(row.kept for row in done),
@@ -67,11 +67,6 @@ def choose_fragments(
         if isinstance(row := rows[place], Conditioned):
             rows[place] = row.with_molecules(row, partner)
     return chosen._replace(replaced=chosen.replaced + partners.replaced)
-
-
-def _with_values(text: str, smiles: str) -> str:
-    """Return another molecule with the conditions of a row."""
-    return text.with_molecules(smiles, text.partner) if isinstance(text, Conditioned) else smiles
 
 
 def _standardize(smiles: Sequence[str], choice: str, fragment: str) -> "list[Standardized]":
