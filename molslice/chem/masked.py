@@ -7,7 +7,7 @@ import numpy as np
 from rdkit import Chem
 
 from molslice.chem.saturated import CARBON, VALENCE
-from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
+from molslice.chem.smiles import ChemError, drop_atom_maps, parse_smiles, quiet_rdkit
 
 SINGLE, DATIVE = Chem.BondType.SINGLE, Chem.BondType.DATIVE
 MULTIPLE = (Chem.BondType.DOUBLE, Chem.BondType.TRIPLE)
@@ -43,16 +43,10 @@ class MaskableMolecule:
     def __init__(self, smiles: str) -> None:
         self._mol = parse_smiles(smiles)
         self.num_atoms = self._mol.GetNumAtoms()
-        for atom in self._mol.GetAtoms():
-            atom.SetAtomMapNum(0)
-        self._carbons, self._others = (
-            {
-                atom.GetIdx()
-                for atom in self._mol.GetAromaticAtoms()
-                if (atom.GetAtomicNum() == CARBON) == kind
-            }
-            for kind in (True, False)
-        )
+        drop_atom_maps(self._mol)
+        aromatic = [*self._mol.GetAromaticAtoms()]
+        self._carbons = {atom.GetIdx() for atom in aromatic if atom.GetAtomicNum() == CARBON}
+        self._others = {atom.GetIdx() for atom in aromatic} - self._carbons
         self._rings = [*self._aromatic_rings()]
         self.groups = tuple(self._find_groups())
 
@@ -75,7 +69,7 @@ class MaskableMolecule:
         return self._masked(masked, [])
 
     def name(self, group: Sequence[int]) -> str:
-        """Return a SMILES of a group with what it is bonded to; of the carbons of a ring, of the ring.
+        """Return a SMILES of a group with what it is bonded to; for the carbons of a ring, the whole ring.
 
         Chlorine of a chlorobenzene is `cCl`, and nitrogen of an amide `CNC=O`. A stereo center is "".
         """
