@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -142,29 +142,22 @@ class Explainer:
             game = _MaskedRows(score, molecule, row, bar.update)
             baseline, prediction = game(np.array([[False], [True]]).repeat(len(molecule.groups), axis=1))
             limit = MASKED_TOLERANCE * score.spread
-            found = shapley_values(game, len(molecule.groups), limit, self.max_evaluations)
+            shares = shapley_values(game, len(molecule.groups), limit, self.max_evaluations)
         values, errors = np.zeros((2, molecule.num_atoms))
-        for group, value, error in zip(molecule.groups, found.values, found.standard_errors, strict=True):
+        for group, value, error in zip(molecule.groups, shares.values, shares.standard_errors, strict=True):
             values[group], errors[group] = value / len(group), error / len(group)
-        return Contributions(
-            smiles=str(row),
-            model=self.model,
-            target=score.name,
-            unit=score.unit,
-            note=score.note,
-            method=self.method,
+        return self._explanation(
+            score,
+            row,
+            headline,
+            (baseline, prediction),
+            values,
             elements=element_symbols(row),
-            values=values,
             of_bonds=None,
             standard_errors=errors,
-            prediction=float(prediction),
-            baseline=float(baseline),
-            sum_error=float(values.sum() - (prediction - baseline)),
-            tolerance=TOLERANCE * score.spread,
             evaluations=len(game.known),
             standard_error_target=limit,
             max_evaluations=self.max_evaluations,
-            headline=headline,
             groups=molecule.groups,
         )
 
@@ -222,6 +215,30 @@ class Explainer:
                     "max_evaluations": self.max_evaluations,
                 }
                 values, errors, evaluations = _shapley(score, molecule, bar.update, *limits.values())
+        return self._explanation(
+            score,
+            smiles,
+            self._headline(given),
+            (baseline, prediction),
+            _spread(values, order, len(elements)),
+            elements=elements,
+            of_bonds=None if of_bonds is None else _spread(of_bonds, order, len(elements)),
+            standard_errors=None if errors is None else _spread(errors, order, len(elements)),
+            evaluations=evaluations,
+            **limits,
+        )
+
+    def _explanation(
+        self,
+        score: Score | PredictionScore,
+        smiles: str,
+        headline: Headline,
+        ends: tuple[float, float],
+        values: np.ndarray,
+        **details: Any,  # noqa: ANN401
+    ) -> Contributions:
+        """Return contributions; `ends` are the scores of the baseline and of the molecule."""
+        baseline, prediction = ends
         return Contributions(
             smiles=str(smiles),
             model=self.model,
@@ -229,17 +246,13 @@ class Explainer:
             unit=score.unit,
             note=score.note,
             method=self.method,
-            elements=elements,
-            values=_spread(values, order, len(elements)),
-            of_bonds=None if of_bonds is None else _spread(of_bonds, order, len(elements)),
-            standard_errors=None if errors is None else _spread(errors, order, len(elements)),
+            values=values,
             prediction=float(prediction),
             baseline=float(baseline),
             sum_error=float(values.sum() - (prediction - baseline)),
             tolerance=TOLERANCE * score.spread,
-            evaluations=evaluations,
-            headline=self._headline(given),
-            **limits,
+            headline=headline,
+            **details,
         )
 
     def _maps(
