@@ -210,9 +210,15 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
     async def explain(body: ExplainRequest) -> Response:
         """Compute the contribution of each atom to a prediction, and draw them."""
         model = service.find_model(body.model)
-        options = {"model": model["name"], "target": body.target, "method": body.method}
-        options["conditions"] = body.conditions
-        return JsonAnswer(await service.compute_one("explain", body.smiles, **options))
+        explanation = await service.compute_one(
+            "explain",
+            body.smiles,
+            model=model["name"],
+            target=body.target,
+            method=body.method,
+            conditions=body.conditions,
+        )
+        return JsonAnswer(explanation)
 
     @app.get(
         "/draw",

@@ -68,14 +68,15 @@ class ServedModel:
             raise MolsliceError(f"{path} predicts no targets; serve a model that does")
         self.domain = self.plain.known_domain() is not None
         self.intervals = _or_none(self.plain.find_calibration) is not None
-        self.method: Method | None = None
-        whole = isinstance(self.plain, FittedPredictor)  # its networks alone are not its prediction
-        for method in METHODS[whole:]:
-            if self.method is None and _or_none(partial(self.explainer, method)):
-                self.method = method
+        self.method: Method | None = next(filter(self._explains, METHODS), None)
         is_path = os.sep in path
         self.folders = (str(Path(path)), os.path.abspath(path), os.path.realpath(path)) if is_path else ()
         self.options = lru_cache(MOST_LEVELS)(self.plain.find_options)
+
+    def _explains(self, method: Method) -> bool:
+        """Return whether a method explains the prediction; gradients of a fit show its networks alone."""
+        is_whole = method == "shapley" or not isinstance(self.plain, FittedPredictor)
+        return is_whole and _or_none(partial(self.explainer, method)) is not None
 
     def explainer(self, method: Method | None = None, target: str | None = None) -> Explainer:
         """Return the explainer of a target, by default of the first that is a number or has two classes."""
@@ -83,9 +84,9 @@ class ServedModel:
             pairs = zip(self.plain.target_names, self.plain.types, strict=True)
             target = next((name for name, one in pairs if one.several is None), self.plain.target_names[0])
         method = method or self.method or METHODS[0]
-        few = method == "shapley" and isinstance(self.plain, FittedPredictor)
-        most = MASKED_MOLECULES if few else None
-        return Explainer(self.plain, method=method, target=target, max_evaluations=most)
+        masks_whole = method == "shapley" and isinstance(self.plain, FittedPredictor)
+        limit = MASKED_MOLECULES if masks_whole else None
+        return Explainer(self.plain, method=method, target=target, max_evaluations=limit)
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""

@@ -36,7 +36,7 @@ function neighbor({ smiles, similarity, measured }, targets) {
   const picture = element("img", { alt: "", width: "480", height: "320" });
   drawIn(picture, smiles, `Structure of ${smiles}`);
   const lines = [element("p", { text: `Similarity ${rounded(similarity)}` })];
-  for (const { name, column, unit } of measured === null ? [] : targets.filter((each) => each.column in measured)) {
+  for (const { name, column, unit } of measured === null ? [] : targets.filter(({ column }) => column in measured)) {
     const value = measured[column];
     lines.push(element("p", { text: `${name}: ${value === null ? "not measured" : `${withUnit(value, unit)} measured`}` }));
   }
