@@ -187,8 +187,8 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     assert drawn[1]["heading"] == "toxic, probability of class 1: 0.731"
     assert drawn[1]["lines"][0] == f"1 log-odds = -0.25 {skeleton} + 1.25 from the atoms"
     assert drawn[2]["lines"][1] == "m; exact Shapley values"
-    about = "m; Shapley values, standard error at most 0.012 eV"
-    assert drawn[3]["lines"][1:] == [about, "the mean log-odds of 2 members"]
+    sampled = "m; Shapley values, standard error at most 0.012 eV"
+    assert drawn[3]["lines"][1:] == [sampled, "the mean log-odds of 2 members"]
 
 
 def test_a_picture_of_maps_says_what_is_drawn(drawn, tmp_path):
@@ -274,24 +274,24 @@ def fitted(folder, targets, networks=2, weight=1.0, *, logarithmic=False, member
 
 def test_gradients_show_the_networks_of_a_fitted_model(tmp_path):
     predictor = fitted(tmp_path, GAP)
-    found = Explainer(predictor, method="gradients")("OC=CF")
-    assert found.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
-    assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=0.01)
-    assert found.note == "the fine-tuned networks alone, which have the weight 1.00 in the prediction"
+    explanation = Explainer(predictor, method="gradients")("OC=CF")
+    assert explanation.prediction == pytest.approx(float(predictor.predict(["OC=CF"])[0]), abs=1e-5)
+    assert explanation.values.sum() == pytest.approx(explanation.prediction - explanation.baseline, abs=0.01)
+    assert explanation.note == "the fine-tuned networks alone, which have the weight 1.00 in the prediction"
     view = Explainer(predictor, method="attention")("OC=CF")
     first = Explainer(predictor.networks[0], method="attention")("OC=CF")
     assert np.array_equal(view.maps, first.maps)
     assert (view.model, first.note) == ("solubility", "")
     assert view.note == f"{predictor.networks[0].name}, the first of 2 networks"
     logs = fitted(tmp_path / "logs", GAP, networks=1, logarithmic=True)
-    found = Explainer(logs, method="gradients")("OC=CF")
-    assert 10.0**found.prediction == pytest.approx(float(logs.predict(["OC=CF"])[0]), rel=1e-5)
-    assert found.unit == f"log10({GAP.units[0]})"
+    explanation = Explainer(logs, method="gradients")("OC=CF")
+    assert 10.0**explanation.prediction == pytest.approx(float(logs.predict(["OC=CF"])[0]), rel=1e-5)
+    assert explanation.unit == f"log10({GAP.units[0]})"
     classes = fitted(tmp_path / "classes", CLASSES, networks=1)
-    found = Explainer(classes, method="gradients")("OC=CF")
-    probability = 1.0 / (1.0 + np.exp(-found.prediction))
+    explanation = Explainer(classes, method="gradients")("OC=CF")
+    probability = 1.0 / (1.0 + np.exp(-explanation.prediction))
     assert probability == pytest.approx(float(classes.predict(["OC=CF"])[0]), abs=1e-5)
-    assert found.probability is None  # of the whole model
+    assert explanation.probability is None  # of the whole model
 
 
 def test_gradients_of_networks_with_a_small_weight_are_refused(tmp_path):

@@ -44,44 +44,46 @@ def test_the_sum_is_the_prediction(name):
     predictor = load_model(SAVED / name)
     conditions = GIVEN if name == "fit_pairs" else None
     predicted = float(predictor.predict(["OCc1ccncc1"], conditions=conditions)[0])
-    found = explain(predictor, "OCc1ccncc1", conditions=conditions)
-    total = found.baseline + found.values.sum()
+    explanation = explain(predictor, "OCc1ccncc1", conditions=conditions)
+    total = explanation.baseline + explanation.values.sum()
     if predictor.targets.kind == "classification":
-        assert found.unit == "log-odds"
+        assert explanation.unit == "log-odds"
         total = 1.0 / (1.0 + np.exp(-total))
-        assert found.probability == pytest.approx(predicted, abs=1e-6)
+        assert explanation.probability == pytest.approx(predicted, abs=1e-6)
     if name == "fit_log":
-        assert found.unit == "log10(mg)"
+        assert explanation.unit == "log10(mg)"
         total = 10.0**total
     assert total == pytest.approx(predicted, abs=1e-5)
-    assert found.headline.value == predicted
-    assert (found.method, found.note, found.warning) == ("shapley", "", "")
-    assert found.values[2:5] == pytest.approx(found.values[[2, 7, 6]])  # the ring may be mirrored
+    assert explanation.headline.value == predicted
+    assert (explanation.method, explanation.note, explanation.warning) == ("shapley", "", "")
+    assert explanation.values[2:5] == pytest.approx(explanation.values[[2, 7, 6]])  # the ring may be mirrored
 
 
 def test_the_headline_is_the_prediction_with_its_interval(tmp_path):
     predictor = load_model(SAVED / "fit_log")
     predicted = predictor.predict_with_errors(["CCO"], interval=0.9)
-    found = explain(predictor, "CCO")
+    explanation = explain(predictor, "CCO")
     low, high = predicted.lower[0, 0], predicted.upper[0, 0]
     value, lower, upper = rounded_interval(*map(float, (predicted.values[0, 0], low, high)))
-    assert str(found.headline) == f"dose: {value} mg (90%: {lower} to {upper})"
-    assert found.equation.startswith(f"{found.prediction:.4g} log10(mg) = {found.baseline:.4g} for the")
-    fields = found.to_dict()["headline"]
+    assert str(explanation.headline) == f"dose: {value} mg (90%: {lower} to {upper})"
+    assert explanation.equation.startswith(
+        f"{explanation.prediction:.4g} log10(mg) = {explanation.baseline:.4g} for the"
+    )
+    fields = explanation.to_dict()["headline"]
     assert (fields["value"], fields["unit"]) == (predicted.values[0, 0], "mg")
     assert fields["interval"] == {"level": 0.9, "lower": low, "upper": high}
-    assert str(replace(found.headline, interval=(-np.inf, 2.0))).endswith("(90%: unlimited to 2.00)")
+    assert str(replace(explanation.headline, interval=(-np.inf, 2.0))).endswith("(90%: unlimited to 2.00)")
     classes = explain(SAVED / "fit_encoder", "CCO")
     assert str(classes.headline) == f"wide, probability of class 1: {classes.headline.value:.4g}"
 
 
 def test_a_counted_group_gets_its_weight(counting):
-    found = Explainer(counting)(SHOWN)
+    explanation = Explainer(counting)(SHOWN)
     atoms = [11, 12, 13]
-    assert "".join(found.elements[atom] for atom in atoms) == "NOO"
-    assert found.values[atoms].sum() == pytest.approx(1, abs=0.3)
-    assert np.abs(np.delete(found.values, atoms)).max() < 0.1
-    assert found.values[0] == found.values[1] == 0  # saturated carbons
+    assert "".join(explanation.elements[atom] for atom in atoms) == "NOO"
+    assert explanation.values[atoms].sum() == pytest.approx(1, abs=0.3)
+    assert np.abs(np.delete(explanation.values, atoms)).max() < 0.1
+    assert explanation.values[0] == explanation.values[1] == 0  # saturated carbons
     without = Explainer(counting)("CCOC(=O)c1cccc(Cl)c1")
     assert np.abs(without.values).max() < 0.15
 
@@ -97,26 +99,28 @@ def test_random_values_have_another_picture(counting, tmp_path):
 def test_classes_have_log_odds_that_favor_the_group(tmp_path):
     words = ["toxic" if NITRO in smiles else "safe" for smiles in SMILES]
     model = fit_to(tmp_path / "words", words, positive="toxic")
-    found = Explainer(model)(SHOWN)
+    explanation = Explainer(model)(SHOWN)
     predicted = float(model.predict([SHOWN])[0])
-    assert str(found.headline) == f"count, probability of 'toxic': {predicted:.4g}"
-    assert np.argmax(found.values) in (11, 12, 13)
+    assert str(explanation.headline) == f"count, probability of 'toxic': {predicted:.4g}"
+    assert np.argmax(explanation.values) in (11, 12, 13)
 
 
 def test_equal_atoms_have_equal_values_and_the_error_is_told(counting, monkeypatch):
     for exact in (True, False):
         monkeypatch.setattr("molslice.explanation.shapley.EXACT_PLAYERS", 11 if exact else 0)
-        found = Explainer(counting, max_evaluations=2_000 if exact else 200)(
+        explanation = Explainer(counting, max_evaluations=2_000 if exact else 200)(
             "OCCN(CCO)c1cc(Cl)ncc1C(=O)N(CCF)CCF"
         )
-        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-6)
-        assert (found.largest_standard_error == 0) == exact
-        error = 4 * found.largest_standard_error + 1e-9
-        assert found.values[0] == pytest.approx(found.values[6], abs=error)
-        assert found.values[-1] == pytest.approx(found.values[-4], abs=error)
-        shared = {tuple(group) for group in found.groups if len(group) > 1}
+        assert explanation.values.sum() == pytest.approx(
+            explanation.prediction - explanation.baseline, abs=1e-6
+        )
+        assert (explanation.largest_standard_error == 0) == exact
+        error = 4 * explanation.largest_standard_error + 1e-9
+        assert explanation.values[0] == pytest.approx(explanation.values[6], abs=error)
+        assert explanation.values[-1] == pytest.approx(explanation.values[-4], abs=error)
+        shared = {tuple(group) for group in explanation.groups if len(group) > 1}
         assert shared == {(7, 8, 9, 12, 13), (14, 15)}
-        assert found.to_dict()["atoms"][14]["group"] == found.to_dict()["atoms"][15]["group"]
+        assert explanation.to_dict()["atoms"][14]["group"] == explanation.to_dict()["atoms"][15]["group"]
 
 
 def test_a_molecule_is_predicted_once_for_all_choices_that_look_the_same(counting, monkeypatch):
@@ -127,15 +131,15 @@ def test_a_molecule_is_predicted_once_for_all_choices_that_look_the_same(countin
         return predict(self, molecules, *options)
 
     monkeypatch.setattr(FittedPredictor, "predict_molecules", count)
-    found = Explainer(counting)("Oc1ccncc1")
-    assert found.evaluations == len(asked) - 1 < 2**3  # the first is the headline
+    explanation = Explainer(counting)("Oc1ccncc1")
+    assert explanation.evaluations == len(asked) - 1 < 2**3  # the first is the headline
     assert len(set(asked[1:])) == len(asked) - 1
 
 
 def test_networks_are_shown_alone_by_gradients_unless_their_weight_is_small():
-    found = explain(SAVED / "fit_networks", "OC=CF", method="gradients")
-    assert found.note == "the fine-tuned networks alone, which have the weight 0.26 in the prediction"
-    assert found.headline.value == pytest.approx(
+    explanation = explain(SAVED / "fit_networks", "OC=CF", method="gradients")
+    assert explanation.note == "the fine-tuned networks alone, which have the weight 0.26 in the prediction"
+    assert explanation.headline.value == pytest.approx(
         float(load_model(SAVED / "fit_networks").predict("OC=CF")[0])
     )
     with pytest.raises(MolsliceError, match="fit has no fine-tuned networks; use the method shapley"):
@@ -169,8 +173,10 @@ def test_the_shell_takes_conditions_of_molecules_and_of_files(tmp_path, capsys):
 def test_the_table_has_the_prediction_and_the_sum(counting, capsys):
     assert main(["explain", str(counting.folder), "--smiles", "CC[N+](=O)[O-]"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    found = Explainer(counting)("CC[N+](=O)[O-]")
-    assert lines[:2] == ["CC[N+](=O)[O-]", str(found.headline)]
-    assert lines[2].startswith(f"= {found.baseline:.4g} for the saturated hydrocarbon with this skeleton")
+    explanation = Explainer(counting)("CC[N+](=O)[O-]")
+    assert lines[:2] == ["CC[N+](=O)[O-]", str(explanation.headline)]
+    assert lines[2].startswith(
+        f"= {explanation.baseline:.4g} for the saturated hydrocarbon with this skeleton"
+    )
     assert main(["explain", str(counting.folder), "--smiles", "c1cc"]) == 1
     assert "cannot read the SMILES 'c1cc': not valid SMILES" in capsys.readouterr().err

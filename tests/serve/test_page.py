@@ -147,8 +147,8 @@ def test_contributions_that_take_long_are_computed_on_request(open_page):
     card = {**CARD, "domain": False, "conditions": [], "explanations": True, "method": "shapley"}
     row = {**ROW, "domain": None}
     headline = {"label": "size", "unit": "m", "value": 1.23456, "interval": None}
-    found = {"target": "size", "unit": "m", "baseline": 1.0, "sum": 0.23456, "prediction": 1.23456}
-    found |= {
+    explanation = {"target": "size", "unit": "m", "baseline": 1.0, "sum": 0.23456, "prediction": 1.23456}
+    explanation |= {
         "note": None,
         "headline": headline,
         "atoms": [],
@@ -157,7 +157,7 @@ def test_contributions_that_take_long_are_computed_on_request(open_page):
 
     def answer(route):
         asked.append(route.request.post_data_json)
-        route.fulfill(json=found)
+        route.fulfill(json=explanation)
 
     page.route("**/models", lambda route: route.fulfill(json=[card]))
     page.route(
@@ -177,7 +177,7 @@ def test_contributions_that_take_long_are_computed_on_request(open_page):
     page.get_by_role("button", name="Compute").click()
     wait_until(lambda: text.inner_text().endswith("plus 0.2346 m from the atoms, gives 1.235 m."))
     assert asked == [{"smiles": ASPIRIN, "model": "fitted", "conditions": None, "target": "size"}]
-    found |= {
+    explanation |= {
         "unit": "log-odds",
         "headline": {**headline, "label": "size, probability of class 1", "unit": ""},
     }

@@ -176,16 +176,17 @@ def test_what_cannot_be_explained_says_so(client):
 def test_what_is_explained_is_what_is_predicted(client, model):
     asked = {"smiles": "OCc1ccncc1", "model": model}
     (row,) = client.post("/predict", json={**asked, "interval": 0.9}).json()["predictions"]
-    found = client.post("/explain", json=asked).json()
-    assert found["headline"]["value"] == pytest.approx(row["values"][model], rel=1e-6)
-    explained = found["baseline"] + sum(atom["contribution"] for atom in found["atoms"])
+    explanation = client.post("/explain", json=asked).json()
+    assert explanation["headline"]["value"] == pytest.approx(row["values"][model], rel=1e-6)
+    explained = explanation["baseline"] + sum(atom["contribution"] for atom in explanation["atoms"])
     if model == "size":
         assert explained == pytest.approx(row["values"][model], rel=1e-5)
-        assert found["headline"]["interval"]["lower"] == pytest.approx(row["uncertainty"]["lower"][model])
+        interval = explanation["headline"]["interval"]
+        assert interval["lower"] == pytest.approx(row["uncertainty"]["lower"][model])
     else:
-        assert found["probability"] == pytest.approx(row["values"][model], abs=1e-6)
-        assert explained == pytest.approx(found["prediction"], abs=1e-6)
-    assert {atom["group"] for atom in found["atoms"]} == {None, 0, 1, 2}
+        assert explanation["probability"] == pytest.approx(row["values"][model], abs=1e-6)
+        assert explained == pytest.approx(explanation["prediction"], abs=1e-6)
+    assert {atom["group"] for atom in explanation["atoms"]} == {None, 0, 1, 2}
 
 
 def test_a_file_gets_the_columns_of_its_intervals(client):
