@@ -23,6 +23,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.inputs import Conditions
 from molslice.inference.load import load_model
 from molslice.inference.options import PLAIN, PredictionOptions
+from molslice.inference.predictions import NOT_FINITE
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 
@@ -306,7 +307,7 @@ class _MaskedRows:
 
 def _unreadable(given: object, reason: str) -> MolsliceError:
     """Return the error for a molecule that cannot be explained."""
-    if not str(given).strip():
+    if reason == NOT_FINITE or not str(given).strip():
         return MolsliceError(reason)
     shown = repr(str(given)) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
     return MolsliceError(f"cannot read the SMILES {shown}: {reason}")

@@ -12,6 +12,7 @@ from molslice import explain, fit, load_model
 from molslice.cli import main
 from molslice.explanation.explain import METHODS, Explainer
 from molslice.inference.fitted import FittedPredictor
+from molslice.inference.predictions import NOT_FINITE
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_interval
 from tests.explanation.test_sanity import ENDS, NITRO, RINGS
@@ -144,6 +145,15 @@ def test_networks_are_shown_alone_by_gradients_unless_their_weight_is_small():
     )
     with pytest.raises(MolsliceError, match="fit has no fine-tuned networks; use the method shapley"):
         explain(SAVED / "fit", "CCO", method="gradients")
+
+
+def test_a_prediction_that_is_not_finite_is_the_reason(monkeypatch):
+    def infinite(self, molecules, *, needs_spread):
+        return np.full((2, self.num_members, len(molecules), 1), np.inf)
+
+    monkeypatch.setattr(FittedPredictor, "member_predictions", infinite)
+    with pytest.raises(MolsliceError, match=f"^{NOT_FINITE}$"):
+        explain(SAVED / "fit", "CCO")
 
 
 @pytest.mark.parametrize("method", METHODS)
