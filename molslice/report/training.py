@@ -36,6 +36,7 @@ MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
     *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "tune", "seed"),
+    "class_weight",
 )
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
@@ -196,14 +197,21 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
         words += option_words("unit", unit)
     treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}
     options = treatment | record["options"]
-    for key, option in (("conditions", "condition"), ("missing_values", "missing-value")):
+    for key, option in (
+        ("conditions", "condition"),
+        ("missing_values", "missing-value"),
+        ("positive", "positive"),
+    ):
         for value in options.get(key, ()):
             words += option_words(option, value)
+    order = options.get("order", [])
+    for classes in [order] if order and isinstance(order[0], str) else order:
+        words += option_words("order", ",".join(classes))
     for related in record.get("related", ()):
         words += option_words("with", f"{_path(related['source'])}:{related['target']}")
     for option in FIT_OPTIONS:
         if options.get(option) is not None:
-            words += option_words(option, options[option])
+            words += option_words(option.replace("_", "-"), options[option])
     if "refit" in options:
         words.append("--refit" if options["refit"] else "--no-refit")
     words += ["--no-encoder"] if record["encoder"] is None else option_words("encoder", record["encoder"])

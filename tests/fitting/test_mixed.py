@@ -179,6 +179,20 @@ def test_a_report_has_each_target(mixed, tmp_path):
         assert f"Sets of {name} by class" in page
     assert "--kind regression --kind classification --kind classification --kind multiclass" in page
     assert "Confusion matrix of size" not in page
+    assert "--order low,mid,top" in page
+
+
+def test_the_command_in_a_report_has_the_options_of_classes(mixed, tmp_path):
+    shutil.copytree(mixed[0], tmp_path / "model")
+    record = json.loads((tmp_path / "model" / FIT).read_text())
+    record["options"] |= {"order": [ORDER, ["b", "a", "c"]], "positive": ["inert"]}
+    record["options"] |= {"class_weight": "balanced"}
+    (tmp_path / "model" / FIT).write_text(json.dumps(record))
+    command = ["report", str(tmp_path / "model"), "--out", str(tmp_path / "page.html"), "--quiet"]
+    assert main(command) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "--positive inert --order low,mid,top --order b,a,c" in page
+    assert "--class-weight balanced" in page
 
 
 def test_all_rows_can_be_learned(rows, tmp_path):
