@@ -11,7 +11,7 @@ from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
 from molslice.learners import Features, Labels
-from molslice.tasks.target_types import TargetType, common_kind
+from molslice.tasks.target_types import TargetType, common_kind, targets_of_parts
 from molslice.tasks.targets import Kind, TargetInfo
 
 Duplicates = Literal["average", "keep", "refuse"]
@@ -330,7 +330,7 @@ class FitData:
         value, divided by the value and ln 10 (the delta method).
         """
         values, bounds, noise = self.learned[:, column], None, None
-        index = [place for place, one in enumerate(self.types) for _ in range(one.num_parts)][column]
+        index = targets_of_parts(self.types)[column]
         if self.types[index].has_classes:
             return Labels(values, None, self.weights)
         if self.bounds is not None:

@@ -19,7 +19,7 @@ from molslice.learners.stacking import Stack
 from molslice.learners.standardizing import standardize
 from molslice.learners.trees import hidden_warnings
 from molslice.tasks.several_classes import SeveralClasses
-from molslice.tasks.target_types import part_slices
+from molslice.tasks.target_types import part_slices, targets_of_parts
 from molslice.uncertainty.difficulty import ErrorScale
 
 FIT_LABEL = "molslice fit"
@@ -195,7 +195,7 @@ class LearnerFits:
         self.settings = settings
         self.learned, self.quality = data.learned, QUALITIES[options.quality]
         self.names = data.learned_names
-        self.target_of = [index for index, one in enumerate(data.types) for _ in range(one.num_parts)]
+        self.target_of = targets_of_parts(data.types)
         self.left_out: list[str] = []
         self._done = -1
         self._step()  # so that the number of all fits is known before the first one is done

@@ -44,6 +44,7 @@ from molslice.tasks.target_types import (
     column_slices,
     has_named_classes,
     part_slices,
+    targets_of_parts,
 )
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -271,7 +272,7 @@ class FittedPredictor(SmilesPredictor):
             ]
             for place, column in enumerate(group.columns):
                 tuned[column] = np.stack([of_network[:, place] for of_network in scores])
-        are_numbers = [not one.has_classes for one in self.types for _ in range(one.num_parts)]
+        are_numbers = [not self.types[index].has_classes for index in targets_of_parts(self.types)]
         columns, difficulty = [], []
         for index, (learners, stack, scale) in enumerate(
             zip(model.learners, model.stacks, model.scales, strict=True)

@@ -131,6 +131,11 @@ def part_slices(types: Sequence[TargetType]) -> Iterator[slice]:
     return _slices([one.num_parts for one in types])
 
 
+def targets_of_parts(types: Sequence[TargetType]) -> list[int]:
+    """Return the number of the target of each column that is learned."""
+    return [index for index, one in enumerate(types) for _ in range(one.num_parts)]
+
+
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
     start = 0
     for size in sizes:
