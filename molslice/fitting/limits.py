@@ -24,7 +24,7 @@ class TargetValues(NamedTuple):
 
     Attributes:
         types: What each of them is.
-        doubts: What may be wrong with it, one sentence each.
+        doubts: What may be wrong with these types, one sentence each.
         relations: The column of relations of each target, None without one.
         exact: Exact values, float64 [n, T], NaN where missing or a limit.
         bounds: See `FitData`.
@@ -36,9 +36,9 @@ class TargetValues(NamedTuple):
     doubts: list[str]
     relations: tuple[str | None, ...]
     exact: np.ndarray
-    bounds: np.ndarray | None = None
-    findings: Sequence[str] = ()
-    losses: Sequence[str] = ()
+    bounds: np.ndarray | None
+    findings: Sequence[str]
+    losses: Sequence[str]
 
 
 def find_relations(
@@ -73,15 +73,14 @@ def read_targets(
             doubts += of_target
         types.append(classes.types.get(name) or TargetType(kind or "regression"))
     relations = find_relations(types, side, options)
-    are_classes = np.array([one.has_classes for one in types])
     for index, (name, column) in enumerate(zip(names, relations, strict=True)):
-        if column is not None and not are_classes[index]:
-            given = column, cells[column]
-            read[index] = read_limits(cells[name], name, cells.where, given, written[name])
-        elif are_classes[index] and read[index].of_cells.any():
+        if types[index].has_classes and read[index].of_cells.any():
             raise MolsliceError(
                 f"column {name!r}: the targets are classes, which have no limits; give --kind regression"
             )
+        if column is not None and not types[index].has_classes:
+            given = column, cells[column]
+            read[index] = read_limits(cells[name], name, cells.where, given, written[name])
     values = np.stack([target.values for target in read], axis=1)
     findings = []
     for name, column, target in zip(names, relations, read, strict=True):
@@ -95,13 +94,14 @@ def read_targets(
                 f"{name}: {(target.sides != 0).sum():,} of {np.isfinite(target.values).sum():,} values are "
                 f"limits ({' and '.join(counts)}{source}), {DONE[options.limits]}"
             )
-    found = tuple(types), doubts, relations
-    if not findings or options.limits == "exact":
-        return TargetValues(*found, values, None, findings)
-    exact = np.where(np.stack([target.sides for target in read], axis=1) != 0, np.nan, values)
-    if options.limits == "drop":
-        return TargetValues(*found, exact, None, findings, findings)
-    return TargetValues(*found, exact, np.stack([target.bounds for target in read], axis=2), findings)
+    bounds, losses = None, list[str]()
+    if findings and options.limits != "exact":
+        values = np.where(np.stack([target.sides for target in read], axis=1) != 0, np.nan, values)
+        if options.limits == "drop":
+            losses = findings
+        else:
+            bounds = np.stack([target.bounds for target in read], axis=2)
+    return TargetValues(tuple(types), doubts, relations, values, bounds, findings, losses)
 
 
 def _read_target(

@@ -83,9 +83,8 @@ def read_fit_data(
     unit_columns = columns_beside(suited, options.unit_columns, side.units)
     precision = read_precision(cells, options.written, options)
     conditions = read_conditions(cells, options.written, options, path)
-    relations = values.relations if has_numbers else ()
     notices = [
-        *side.notices([name for name in (*relations, *unit_columns) if name is not None]),
+        *side.notices([name for name in (*values.relations, *unit_columns) if name is not None]),
         # values in several units are checked when they are converted
         *([] if any(unit_columns) else _check_outliers(values.exact, names, cells, options, path)),
         *values.doubts,
