@@ -76,7 +76,7 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
     Raises:
         MolsliceError: The options contradict each other.
     """
-    _check_options(options)
+    _check_options(options, alone=len(names) == 1)
     places = [table.find(name) for name in names]
 
     def cells(size: int) -> dict[str, list[str]]:
@@ -89,25 +89,28 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
     return [
         name
         for (name, texts), kind in zip(first.items(), options.kinds_of(names), strict=True)
-        if kind == "multiclass"
-        or (options.order and len(names) == 1)
-        or (
-            kind != "regression"
-            and has_words(texts, options.written)
-            and (
-                options.positive
-                or not TRUTH.keys() >= {*map(class_key, count_classes(texts, options.written))}
-            )
-        )
+        if _has_names_of_classes(texts, kind, options, alone=len(names) == 1)
     ]
 
 
-def _check_options(options: FitOptions) -> None:
+def _has_names_of_classes(
+    texts: Sequence[str], kind: Kind | None, options: FitOptions, *, alone: bool
+) -> bool:
+    """Return whether the cells of a target are read as words; `alone` is whether it is the only one."""
+    if kind == "multiclass" or (options.order and alone):
+        return True
+    if kind == "regression" or not has_words(texts, options.written):
+        return False
+    keys = {*map(class_key, count_classes(texts, options.written))}
+    return bool(options.positive) or not keys <= TRUTH.keys()
+
+
+def _check_options(options: FitOptions, *, alone: bool) -> None:
     kinds = {*(options.kinds or (None,))}
     given = ", ".join(sorted(filter(None, kinds)))
     if options.order and not kinds & {None, "multiclass"}:
         raise MolsliceError(f"an order needs the kind multiclass, got {given}")
-    if options.order and options.positive and len(options.kinds) <= 1:
+    if options.order and options.positive and alone:
         raise MolsliceError("positive names class 1 of two classes, and does not go with an order")
     if options.positive and not kinds & {None, "classification"}:
         raise MolsliceError(f"positive needs the kind classification, got {given}")
