@@ -70,12 +70,7 @@ def merge_duplicates(
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
         return data.targets, data.noise
-    verb = " and ".join(
-        ["numbers are averaged" if data.has_classes.any() else "they are averaged"]
-        * (not data.has_classes.all())
-        + ["conflicting labels count as missing"] * bool(data.has_classes.any())
-    )
-    data.lose(f"{count}; {verb}")
+    data.lose(f"{count}; {_describe_merging(data.has_classes)}")
     merged, geometric = data.targets.copy(), data.targets.copy()
     noise = None if data.noise is None else data.noise.copy()
     for rows in several:
@@ -89,6 +84,13 @@ def merge_duplicates(
     kept = first_rows[data.known[first_rows].any(1)]
     data.keep(kept)
     return geometric[kept], None if noise is None else noise[kept]
+
+
+def _describe_merging(has_classes: np.ndarray) -> str:
+    if not has_classes.any():
+        return "they are averaged"
+    averaged = "" if has_classes.all() else "numbers are averaged and "
+    return f"{averaged}conflicting labels count as missing"
 
 
 def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
