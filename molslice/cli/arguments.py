@@ -231,10 +231,10 @@ def condition(text: str) -> tuple[str, str]:
 def given_conditions(args: argparse.Namespace) -> dict[str, str] | None:
     """Return the conditions of `--condition`; None without any. Ends the program if one is given twice."""
     given = args.condition or []
-    conditions = dict(given) or None
-    if conditions is not None and len(conditions) < len(given):
+    conditions = dict(given)
+    if len(conditions) < len(given):
         args.usage_error("--condition: a name is given twice")
-    return conditions
+    return conditions or None
 
 
 def add_input(parser: argparse._ActionsContainer, *, required: bool = False) -> None:

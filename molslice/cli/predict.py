@@ -213,25 +213,25 @@ def listed_text(
     """
     from molslice.tasks.target_types import columns_of_kind
 
-    has_intervals, count = predictions.lower is not None, len(predictor.columns)
+    count, types = len(predictor.columns), predictor.types
     header = ["SMILES", *map(_heading, predictor.described_columns)]
     numbers, texts = predictor.table_columns(options)
-    further = [*range(count, len(numbers))]
+    with_interval, further = list[int](), [*range(count, len(numbers))]
     if options.level is not None:
-        with_interval = columns_of_kind(predictor.types, "regression")
+        with_interval = columns_of_kind(types, "regression")
         for column in with_interval:
             header[1 + column] += f" ({options.level:.0%} interval)"
-        probabilities = count + 2 * len(with_interval)  # after the lower and the upper ends
-        spread = probabilities + len(columns_of_kind(predictor.types, "classification"))
-        further = [*range(probabilities, spread)]
+        calibrated = count + 2 * len(with_interval)  # after the lower and the upper ends
+        spread = calibrated + len(columns_of_kind(types, "classification"))
+        further = [*range(calibrated, spread)]
         further += range(spread + count * predictor.has_spread(options), len(numbers))
     header += [*(numbers[place] for place in further), *texts]
     failed = any(reason is not None for reason in predictions.errors)
     rows = []
     for row, (values, more, reason) in enumerate(predictions.table_rows()):
         cells = [f"{value:.4g}" for value in values]
-        if has_intervals and reason is None:
-            for column in columns_of_kind(predictor.types, "regression"):
+        if reason is None:
+            for column in with_interval:
                 cells[column] = _with_interval(predictions, row, column)
         shown = [*cells[:count], *(cells[place] for place in further), *more]
         rows.append([smiles[row], *shown, *([reason or ""] if failed else [])])
