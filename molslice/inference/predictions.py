@@ -217,7 +217,7 @@ def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401
         return sum(values)
     if isinstance(first, np.ndarray):
         return np.concatenate(values)
-    return first  # None
+    return first  # None, or the types of the targets
 
 
 def _domain_texts(domain: Domain | None) -> list[str]:

@@ -253,8 +253,8 @@ class Calibration:
         """
         calibrated = np.full(probabilities.shape, np.nan)
         for target, columns in self._columns("classification"):
-            line = target.line or (1.0, 0.0)
-            calibrated[:, columns.start] = calibrate(probabilities[:, columns.start], *line)
+            assert target.line is not None
+            calibrated[:, columns.start] = calibrate(probabilities[:, columns.start], *target.line)
         return calibrated
 
     def _columns(self, kind: str | None = None) -> Iterator[tuple[HeldOut, slice]]:
