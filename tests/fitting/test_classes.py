@@ -35,11 +35,16 @@ def smiles():
     return embedded_smiles(ROWS_OF_TABLE)
 
 
+def lengths_and_thirds(smiles):
+    """Return the length of each SMILES and its third, 0 to 2, of all lengths."""
+    length = np.array([len(text) for text in smiles])
+    return length, np.searchsorted(np.quantile(length, [0.33, 0.67]), length)
+
+
 @pytest.fixture(scope="module")
 def table(smiles, tmp_path_factory):
     """Classes by the length of the SMILES, as words and as numbers, and other columns."""
-    length = np.array([len(text) for text in smiles])
-    third = np.searchsorted(np.quantile(length, [0.33, 0.67]), length)
+    length, third = lengths_and_thirds(smiles)
     big = third == 2
     rows = pd.DataFrame(
         {

@@ -518,9 +518,9 @@ def test_export_refuses_with_a_reason(model, tmp_path):
 def test_an_explanation_has_the_conditions_of_the_prediction(model):
     predictor = load_model(model[0])
     for given in (GIVEN, {**GIVEN, "temperature": 320.0}):
-        found = Explainer(predictor)("CCO", given)
+        explanation = Explainer(predictor)("CCO", given)
         predicted = float(predictor.predict(["CCO"], conditions=given)[0])
-        assert found.baseline + found.values.sum() == pytest.approx(predicted, abs=1e-5)
+        assert explanation.baseline + explanation.values.sum() == pytest.approx(predicted, abs=1e-5)
     with pytest.raises(MolsliceError, match="takes the conditions temperature, laboratory"):
         Explainer(predictor)("CCO")
 

@@ -345,17 +345,17 @@ def test_the_command_prints_intervals(numbers, smiles, capsys):
         == 0
     )
     printed = json.loads(capsys.readouterr().out)
-    found = load_model(numbers).predict_with_errors(smiles[:1], interval=0.8)
+    predictions = load_model(numbers).predict_with_errors(smiles[:1], interval=0.8)
     assert printed["interval"] == 0.8
     row = printed["predictions"][0]
-    assert row["size_lower"] == pytest.approx(float(found.lower[0, 0]))
-    assert row["half_upper"] == pytest.approx(float(found.upper[0, 1]))
+    assert row["size_lower"] == pytest.approx(float(predictions.lower[0, 0]))
+    assert row["half_upper"] == pytest.approx(float(predictions.upper[0, 1]))
     assert printed["predictions"][1]["size_lower"] is None
     assert main(["predict", str(numbers), "--smiles", smiles[0], "C1CC", "--interval", "0.8", "--quiet"]) == 0
     header, line, failed = capsys.readouterr().out.splitlines()
     assert header.split(maxsplit=1)[1].startswith("size (80% interval)")
     value, lower, upper = rounded_interval(
-        *(float(block[0, 0]) for block in (found.values, found.lower, found.upper))
+        *(float(block[0, 0]) for block in (predictions.values, predictions.lower, predictions.upper))
     )
     assert f" {value} ({lower} to {upper}) " in line
     assert "spread" not in header

@@ -17,6 +17,7 @@ from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
 from molslice.serve.worker import ServedModel, answer
 from molslice.types import MolsliceError
+from tests.fitting.test_classes import lengths_and_thirds
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 ROWS = 90
@@ -45,8 +46,7 @@ def smiles():
 @pytest.fixture(scope="module")
 def rows(smiles):
     """Numbers and classes by the length of the SMILES."""
-    length = np.array([len(text) for text in smiles])
-    third = np.searchsorted(np.quantile(length, [0.33, 0.67]), length)
+    length, third = lengths_and_thirds(smiles)
     return pd.DataFrame(
         {
             "smiles": smiles,
@@ -91,9 +91,9 @@ def test_each_target_is_fitted_as_alone(mixed, table, smiles, tmp_path):
         expected = load_model(tmp_path / name).predict_with_errors([*smiles, "C("], interval=0.8)
         columns = slice(start, start + expected.values.shape[1])
         for field in ("values", "spread", "lower", "upper", "calibrated"):
-            found, of_alone = getattr(together, field)[:, columns], getattr(expected, field)
-            of_alone = np.full(found.shape, np.nan) if of_alone is None else of_alone
-            np.testing.assert_array_equal(found, of_alone)
+            predicted, wanted = getattr(together, field)[:, columns], getattr(expected, field)
+            wanted = np.full(predicted.shape, np.nan) if wanted is None else wanted
+            np.testing.assert_array_equal(predicted, wanted)
         if expected.sets is None:
             assert not together.sets[:, index].any()
         else:
@@ -209,8 +209,8 @@ def test_the_prediction_of_a_target_is_explained(mixed):
     model = load_model(mixed[0])
     predicted = model.predict(["CCO"])[0].astype(np.float64)
     for target, value in (("size", predicted[0]), ("block", np.log(predicted[2] / (1.0 - predicted[2])))):
-        found = Explainer(model, target=target)("CCO")
-        assert found.prediction == pytest.approx(value, rel=1e-5)
+        explanation = Explainer(model, target=target)("CCO")
+        assert explanation.prediction == pytest.approx(value, rel=1e-5)
 
 
 def test_a_service_answers_for_each_target(mixed):
