@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from molslice.inference.hub import from_pretrained, push_to_hub
     from molslice.inference.load import Predictor, load_model
     from molslice.inference.predictions import Domain, Predictions
+    from molslice.inference.ranking import rank
     from molslice.training.run import train
     from molslice.types import MolsliceError
 
@@ -44,6 +45,7 @@ __all__ = [
     "load_config",
     "load_model",
     "push_to_hub",
+    "rank",
     "train",
 ]
 
@@ -66,6 +68,7 @@ _MODULES = {
     "load_config": "molslice.config",
     "load_model": "molslice.inference.load",
     "push_to_hub": "molslice.inference.hub",
+    "rank": "molslice.inference.ranking",
     "train": "molslice.training.run",
 }
 

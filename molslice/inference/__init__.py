@@ -15,6 +15,7 @@ Modules:
     held_out: Keeps the predictions of held-out rows, from which intervals are computed.
     evaluate: Measures the error on a split of a data set.
     groups: Groups molecules by size and scaffold.
+    goals, ranking: Order molecules by the probability of a goal, and choose what to measure next.
     uncertainty, uncertainty_figure: Measure and draw how good the intervals are.
     maps: Reads the attention maps of a model.
     json_text: Writes results as JSON.

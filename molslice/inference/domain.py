@@ -57,6 +57,7 @@ class TrainingDomain:
     ) -> None:
         self.smiles, self.index, self.elements = list(smiles), index, frozenset(elements)
         self.sizes, self.threshold, self.is_sample, self.values = sizes, threshold, is_sample, values
+        self._known = frozenset(self.smiles)
 
     @classmethod
     def of_smiles(
@@ -151,17 +152,17 @@ class TrainingDomain:
                 f"similarity {similarity:.2f} to the nearest training molecule; 95% of the training "
                 f"molecules have at least {self.threshold:.2f}"
             )
-        return Domain(not reason, reason, neighbors)
+        return Domain(not reason, reason, neighbors, molecule.smiles in self._known)
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
         from molslice.chem.canonical import canonical_molecule  # needs rdkit
         from molslice.chem.smiles import ChemError
 
-        known, contained = frozenset(self.smiles), np.zeros(len(smiles), bool)
+        contained = np.zeros(len(smiles), bool)
         for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize).smiles):
             with contextlib.suppress(ChemError):
-                contained[row] = (canonical_molecule(text).smiles or text) in known
+                contained[row] = (canonical_molecule(text).smiles or text) in self._known
         return contained
 
     def write(self, folder: Path) -> None:

@@ -36,11 +36,13 @@ class Domain:
         in_domain: Whether it is like them.
         reason: Why it is not; empty if it is.
         neighbors: The most similar training molecules, at most three and at least one; of equals the first.
+        is_training: Whether it is a known training molecule.
     """
 
     in_domain: bool
     reason: str
     neighbors: tuple[Neighbor, ...]
+    is_training: bool = False
 
     @property
     def nearest_smiles(self) -> str:

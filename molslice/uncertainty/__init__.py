@@ -2,6 +2,7 @@
 
 Modules:
     conformal: Intervals and sets of classes with a stated coverage, from held-out rows.
+    distribution: The distribution whose quantiles the intervals are.
     probabilities: Calibration of probabilities.
     scores: Rank correlation, miscalibration area and calibration error.
     difficulty: The expected error of a row.

@@ -18,6 +18,7 @@ from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.types import MolsliceError
 from molslice.uncertainty.conformal import check_level, check_rows, class_sets, intervals
+from molslice.uncertainty.distribution import expected_excess, probability_below
 from molslice.uncertainty.probabilities import calibrate, fit_platt
 
 CALIBRATION, ARRAYS = "calibration.json", "calibration.safetensors"
@@ -125,6 +126,12 @@ class HeldOut:
         """Return values, or their common logarithms if errors belong to the logarithm."""
         return np.log10(values) if self.logarithmic else values
 
+    def transform_limit(self, limit: float) -> float:
+        """Return a limit as `transform` does; one that is not positive has the logarithm minus infinity."""
+        if not self.logarithmic or np.isposinf(limit):
+            return limit
+        return float(np.log10(limit)) if limit > 0 else -np.inf
+
     def invert(self, numbers: np.ndarray) -> np.ndarray:
         """Invert `transform`."""
         return 10.0**numbers if self.logarithmic else numbers
@@ -217,14 +224,62 @@ class Calibration:
         """
         lower, upper = np.full((2, *predictions.shape[1:]), np.nan)
         for target, columns in self._columns("regression"):
-            index = columns.start
-            centers = target.transform(predictions[:, :, index])
-            scales = target.scale(None if difficulty is None else difficulty[:, :, index])
-            scales = np.broadcast_to(scales, centers.shape)
-            ends = intervals(centers, scales, target.scores, target.folds, level)
-            lower[:, index], upper[:, index] = map(target.invert, ends)
+            _, rows = self._number(target.name, predictions, difficulty)
+            ends = intervals(*rows, level)
+            lower[:, columns.start], upper[:, columns.start] = map(target.invert, ends)
         middle = np.asarray(predictions, np.float64).mean(0)
         return np.minimum(lower, middle), np.maximum(upper, middle)
+
+    def probabilities_between(
+        self,
+        name: str,
+        predictions: np.ndarray,
+        difficulty: np.ndarray | None,
+        lower: float,
+        upper: float,
+    ) -> np.ndarray:
+        """Compute the probability that a number of m new rows is between two limits, float64 [m].
+
+        The intervals are quantiles of the same distribution; see `molslice.uncertainty.distribution`.
+
+        Args:
+            name: The target.
+            predictions: As in `intervals`.
+            difficulty: As in `intervals`.
+            lower: The lower limit in the unit of the target; it may be infinite.
+            upper: The upper limit; it may be infinite.
+        """
+        target, rows = self._number(name, predictions, difficulty)
+        ends = (target.transform_limit(limit) for limit in (lower, upper))
+        below_lower, below_upper = (probability_below(end, *rows) for end in ends)
+        return np.maximum(below_upper - below_lower, 0.0)
+
+    def expected_improvements(
+        self, name: str, predictions: np.ndarray, difficulty: np.ndarray | None, sign: int
+    ) -> np.ndarray:
+        """Compute by how much m new rows are expected to improve on the best measured value, float64 [m].
+
+        It is the expected value of max(value - best, 0), in the unit of the target, or of its logarithm if
+        errors belong to the logarithm. Infinite without a measured value.
+
+        Args:
+            name: The target.
+            predictions: As in `intervals`.
+            difficulty: As in `intervals`.
+            sign: 1 if larger values are better, -1 if smaller ones are.
+        """
+        target, (centers, *rows) = self._number(name, predictions, difficulty)
+        best = float((sign * target.transform(target.truth)).max(initial=-np.inf))
+        return expected_excess(best, sign * centers, *rows)
+
+    def _number(
+        self, name: str, predictions: np.ndarray, difficulty: np.ndarray | None
+    ) -> tuple[HeldOut, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Return a target that is a number, and centers, scales, scores and folds; see `intervals`."""
+        target, columns = next(pair for pair in self._columns("regression") if pair[0].name == name)
+        centers = target.transform(predictions[:, :, columns.start])
+        scales = target.scale(None if difficulty is None else difficulty[:, :, columns.start])
+        return target, (centers, np.broadcast_to(scales, centers.shape), target.scores, target.folds)
 
     def sets(self, probabilities: np.ndarray, level: float) -> np.ndarray:
         """Find the classes that each of m new rows may have.

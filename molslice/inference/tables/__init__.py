@@ -2,6 +2,7 @@
 
 Modules:
     table: Predicts files in chunks that can be resumed.
+    ranked: Ranks files by goals.
     measured: Compares predictions with measured values in the table.
     chunk_log: The finished chunks of an unfinished prediction.
     sinks: Writes predictions as CSV, Parquet or JSON lines.

@@ -138,7 +138,7 @@ def predict_table(
         ChunkLog(kept, {} if kept is None else _log_identity(predictor, options), resume=resume) as log,
     ):
         check_source(table.paths, target)
-        _check_conditions(predictor, table)
+        check_conditions(predictor, table)
         numbers, texts = predictor.table_columns(options, table.names)
         columns = [*numbers, *texts]
         error_column = distinct_columns([*columns, ERROR], taken=table.names)[-1]
@@ -155,7 +155,7 @@ def predict_table(
                 target, table.names, numbers, texts, error_column, table.schema, held=strict
             ) as sink:
                 compute = engine or functools.partial(_in_this_program, options, workers, log)
-                _stream(predictor, table, sink, report, measured, compute, strict, progress)
+                stream_rows(predictor, table, sink, report, measured, compute, strict, progress)
         except (UnwritableError, _OtherInputError):
             raise
         except _RefusedRowError as error:
@@ -205,7 +205,7 @@ def _log_identity(predictor: SmilesPredictor, options: PredictionOptions) -> dic
     }
 
 
-def _stream(
+def stream_rows(
     predictor: SmilesPredictor,
     table: MoleculeTable,
     sink: Sink,
@@ -215,6 +215,7 @@ def _stream(
     strict: bool,
     progress: bool,
 ) -> None:
+    """Compute the rows of a table with an engine, count them in the report, and hand them to the sink."""
     refusals = Refusals()
     column = table.smiles_column
     wanted = dict.fromkeys([column, *(measured.needed if measured else ()), *predictor.condition_names])
@@ -291,7 +292,7 @@ def _count(
     )
 
 
-def _check_conditions(predictor: SmilesPredictor, table: MoleculeTable) -> None:
+def check_conditions(predictor: SmilesPredictor, table: MoleculeTable) -> None:
     """Check that a table has the columns of the conditions, before anything is computed.
 
     Raises:
