@@ -16,10 +16,19 @@ WIDTH, HEIGHT = 500, 400  # pixels
 SMILES_WIDTH, SMILES_HEIGHT = 480, 320
 
 
-def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = True) -> bytes:
-    """Draw a molecule from its arrays, with numbers of the atoms if `numbered`; returns the file.
+def draw_molecule(
+    molecule: MoleculeArrays, ending: str, *, numbered: bool = True, dark: bool | None = None
+) -> bytes:
+    """Draw a molecule from its arrays; a molecule that RDKit refuses is drawn without stereochemistry.
 
-    A molecule that RDKit refuses is drawn without stereochemistry.
+    Args:
+        molecule: The molecule.
+        ending: `.svg` or `.png`.
+        numbered: Whether to write the numbers of the atoms.
+        dark: Whether a transparent background will be dark; None for a white background.
+
+    Returns:
+        The contents of the file.
 
     Raises:
         MolsliceError: The molecule has no atoms, the ending is unknown, or this RDKit cannot write PNG.
@@ -29,6 +38,9 @@ def draw_molecule(molecule: MoleculeArrays, ending: str, *, numbered: bool = Tru
         raise MolsliceError("cannot draw a molecule without atoms")
     drawer = kind(WIDTH, HEIGHT)
     drawer.drawOptions().addAtomIndices = numbered
+    if dark:
+        rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+    drawer.drawOptions().clearBackground = dark is None
     try:
         mol = rebuild(molecule).mol
         with quiet_rdkit():

@@ -18,6 +18,7 @@ from molslice.cli.arguments import (
     file_path,
     load_chosen_model,
     positive,
+    share,
 )
 from molslice.cli.console import say, tell, write_json
 
@@ -46,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum number of molecules of a split (default: %(default)s)",
     )
+    parser.add_argument(
+        "--threshold",
+        type=share,
+        metavar="P",
+        help="probability of class 1 above which it is predicted, for the confusion matrix (default: 0.5)",
+    )
     parser.add_argument("--root", metavar="DIR", help="same as --data.root: the folder of the data")
     add_fragment(parser)
     add_run_options(parser, device="a GPU if there is one")
@@ -71,19 +78,22 @@ def run(args: argparse.Namespace) -> int:
         dataset, missing = None, str(error)
         say(f"the report has no measured errors: {missing}")
     with reserved(path):
-        write_report(
+        verdict = write_report(
             predictor,
             dataset,
             path,
             most_rows=args.rows,
             is_own=not changes_rows(args.overrides),
+            threshold=args.threshold,
             missing=missing,
             command=_command(args),
             progress=True,
         )
     if args.json:
-        write_json({"model": str(args.model), "report": str(path)})
+        write_json({"model": str(args.model), "report": str(path), "verdict": verdict})
     else:
+        for line in verdict:
+            tell(line)
         tell(f"the report is in {path}")
     return 0
 
@@ -96,6 +106,7 @@ def _command(args: argparse.Namespace) -> list[str]:
     rows = None if args.rows == ROWS else args.rows
     for option, value in (
         ("rows", rows),
+        ("threshold", args.threshold),
         ("root", args.root),
         ("fragment", args.fragment),
         ("wildcards", args.wildcards),

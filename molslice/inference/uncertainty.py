@@ -18,7 +18,7 @@ from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
-from molslice.uncertainty.conformal import class_sets
+from molslice.uncertainty.conformal import class_sets, intervals
 from molslice.uncertainty.scores import (
     brier_score,
     class_calibration_errors,
@@ -58,7 +58,9 @@ def evaluate_uncertainty(
         `rank_correlation` of the error with the `spread` and with the `width`, for sets with 1 - the largest
         probability (None if undefined),
         `groups` (for each group by size and by scaffold: `count`, `error`, `coverage`, `width`), and `bins`
-        (mean uncertainty and mean error of fifths of the rows by uncertainty). For K classes also
+        (mean uncertainty and mean error of fifths of the rows by uncertainty). For numbers also `width_bins`
+        (the same by the width, empty if all widths are equal) and, if their logarithm is learned, the
+        `factor` between the ends of an interval, a geometric mean, in `levels`. For K classes also
         `set_sizes` of each level (the share of sets of 0 to K classes; for two classes also as `empty_sets`
         and `double_sets`, with `coverage_class_0` and `coverage_class_1`), `classes` (coverage and `set_size`
         of the rows of each class, at each level), `class_counts`, and `calibration_error` and `brier_score`
@@ -111,7 +113,14 @@ def evaluate_uncertainty(
         spread = None if first.spread is None else first.spread[good, chosen_columns].astype(np.float64)
         if not of_target.has_classes:
             bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
-            scores = score_intervals(truth[good, index], column(first.values), bounds, spread, groups)
+            scores = score_intervals(
+                truth[good, index],
+                column(first.values),
+                bounds,
+                spread,
+                groups,
+                logarithmic=calibration.targets[index].logarithmic,
+            )
         else:
             names: tuple[str, ...] = of_target.class_names
             sets = {level: _sets_of(chosen, good, index, len(names)) for level, chosen in at.items()}
@@ -123,25 +132,34 @@ def evaluate_uncertainty(
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
 
 
-def score_learned_sets(predictor: FittedPredictor) -> dict[str, Any]:
-    """Compare the sets of the training rows of a fit with their classes, as `evaluate_uncertainty` does.
+def score_learned_rows(predictor: FittedPredictor) -> dict[str, Any]:
+    """Compare intervals or sets of the training rows of a fit with their values; see `evaluate_uncertainty`.
 
-    Targets that are numbers are left out.
-
-    The set of a row is computed from its out-of-fold prediction and the out-of-fold predictions of all rows,
-    so that the coverage is near the level in any case.
+    The interval or set of a row is computed from its out-of-fold prediction and the out-of-fold predictions
+    of all rows, so that the coverage is near the level in any case.
     """
     calibration, targets = predictor.find_calibration(), []
     levels = _possible(calibration)
-    for of_target, held_out in zip(predictor.types, calibration.targets, strict=True):
-        if not of_target.has_classes:
-            continue
+    for unit, of_target, held_out in zip(
+        predictor.target_units, predictor.types, calibration.targets, strict=True
+    ):
         guess, truth = held_out.predicted, held_out.truth
         one_fold = np.zeros(len(truth), np.int64)
-        sets = {level: class_sets(guess[None], guess, truth, one_fold, level) for level in levels}
-        probabilities = guess if guess.ndim == 2 else two_classes(guess)
-        scores = score_sets(truth, {"predicted": probabilities}, sets, of_target.class_names)
-        targets.append({"name": held_out.name, "unit": "", **scores})
+        if of_target.has_classes:
+            sets = {level: class_sets(guess[None], guess, truth, one_fold, level) for level in levels}
+            probabilities = guess if guess.ndim == 2 else two_classes(guess)
+            scores = score_sets(truth, {"predicted": probabilities}, sets, of_target.class_names)
+        else:
+            centers, scales = held_out.transform(guess), held_out.scale(held_out.difficulty)
+            scales = np.broadcast_to(scales, centers.shape)[None]
+            ends = {
+                level: intervals(centers[None], scales, held_out.scores, one_fold, level) for level in levels
+            }
+            bounds = {
+                level: (held_out.invert(low), held_out.invert(high)) for level, (low, high) in ends.items()
+            }
+            scores = score_intervals(truth, guess, bounds, logarithmic=held_out.logarithmic)
+        targets.append({"name": held_out.name, "unit": unit, **scores})
     rows = max(target["count"] for target in targets)
     return {"split": "train", "rows": rows, "calibration": calibration.source, "targets": targets}
 
@@ -172,6 +190,8 @@ def score_intervals(
     bounds: Mapping[float, tuple[np.ndarray, np.ndarray]],
     spread: np.ndarray | None = None,
     groups: Mapping[str, Groups] = MappingProxyType({}),
+    *,
+    logarithmic: bool = False,
 ) -> dict[str, Any]:
     """Compare intervals with the measured values of n rows.
 
@@ -182,6 +202,7 @@ def score_intervals(
             largest possible one.
         spread: Stated uncertainties, float64 [n]; None without them.
         groups: Groups of the n rows.
+        logarithmic: Whether the intervals belong to the logarithm of positive values.
 
     Returns:
         The numbers of a target; see `evaluate_uncertainty`.
@@ -191,10 +212,15 @@ def score_intervals(
     widths = {level: upper - lower for level, (lower, upper) in bounds.items()}
     width = widths[_group_level(bounds)]
     uncertainty = spread if spread is not None else width
+    summary = _summarize(known, errors, inside, "width", widths, groups)
+    for entry in summary["levels"] if logarithmic else ():
+        lower, upper = bounds[entry["level"]]
+        entry["factor"] = float(10.0 ** _mean(np.log10(upper) - np.log10(lower), known))
     return {
-        **_summarize(known, errors, inside, "width", widths, groups),
+        **summary,
         "rank_correlation": _rankings(errors, spread, width),
         "bins": _bins(uncertainty[known], errors[known]),
+        "width_bins": [] if _is_constant(width) else _bins(width[known], errors[known]),
     }
 
 
@@ -320,12 +346,15 @@ def _mean(values: np.ndarray, rows: np.ndarray) -> float:
 
 
 def _rankings(errors: np.ndarray, spread: np.ndarray | None, width: np.ndarray) -> dict[str, float | None]:
-    constant = np.ptp(width) <= SAME_WIDTH * np.abs(width).max() if len(width) else True
-    uncertainties = {"spread": spread, "width": None if constant else width}
+    uncertainties = {"spread": spread, "width": None if _is_constant(width) else width}
     return {
         name: None if values is None or np.isnan(rank := rank_correlation(errors, values)) else rank
         for name, values in uncertainties.items()
     }
+
+
+def _is_constant(width: np.ndarray) -> bool:
+    return bool(np.ptp(width) <= SAME_WIDTH * np.abs(width).max()) if len(width) else True
 
 
 def _bins(uncertainty: np.ndarray, errors: np.ndarray, count: int = 5) -> list[dict[str, float]]:

@@ -6,7 +6,8 @@ and name it in `SECTIONS` of `sections.py`.
 Modules:
     measure: Predictions of the splits, from the model or from the rows of a fit.
     groups: Errors by size, element and scaffold.
-    charts: Learning curves, predictions against measurements, and calibration as SVG.
+    verdict: What the errors mean, in a sentence.
+    charts: Learning curves, predictions against measurements, curves of classes and calibration as SVG.
     page: The frame of the page, and HTML of tables and text.
     sections: The parts of the page that need measured values.
     training: The parts that need the model alone.

@@ -1,7 +1,7 @@
 """Charts of a report as SVG, in colors that follow the page."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
@@ -28,6 +28,7 @@ LINE = "#1f8ad1"
 MOST_POINTS = 1_000  # of a split
 BINS = 10
 
+Classified = Mapping[str, tuple[np.ndarray, np.ndarray]]  # has the class, and its probability, by class
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # steps and values by name
 
 
@@ -151,6 +152,69 @@ def draw_calibration(axes: Axes, is_class: np.ndarray, predicted: np.ndarray, na
     axes.set(xlabel="predicted probability", ylabel=literal(f"share of class {name}"))
 
 
+def operating_points(is_class: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the rows predicted at least as high as each value, from the highest to the lowest.
+
+    Args:
+        is_class: Whether a molecule has the class, bool [n].
+        predicted: Its predicted probability, float64 [n].
+
+    Returns:
+        The counts with and without the class, int [k] each, which start at 0.
+    """
+    _, place = np.unique(-predicted, return_inverse=True)
+    counts = [np.bincount(place, of_class).astype(np.int64) for of_class in (is_class, ~is_class)]
+    right, wrong = (np.concatenate([[0], count.cumsum()]) for count in counts)
+    return right, wrong
+
+
+@_as_svg
+def draw_roc(axes: Axes, classes: Classified, threshold: float | None = None) -> None:
+    """Draw the share of a class that is found against the share of the others that is mistaken for it.
+
+    Args:
+        axes: The axes.
+        classes: The classes.
+        threshold: A probability to mark, or None.
+    """
+    axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
+    for name, color, is_class, predicted in _colored(classes):
+        right, wrong = operating_points(is_class, predicted)
+        axes.plot(wrong / wrong[-1], right / right[-1], color=color, label=literal(name))
+        if threshold is not None:
+            chosen = predicted > threshold
+            axes.plot(chosen[~is_class].mean(), chosen[is_class].mean(), "o", color=color)
+    _finish_shares(axes, classes, "share of other molecules above the threshold", "recall")
+
+
+@_as_svg
+def draw_precision(axes: Axes, classes: Classified, threshold: float | None = None) -> None:
+    """Draw precision against recall, with the share of each class; see `draw_roc`."""
+    for name, color, is_class, predicted in _colored(classes):
+        right, wrong = (counts[1:] for counts in operating_points(is_class, predicted))
+        axes.axhline(is_class.mean(), color=color, linewidth=0.8)
+        axes.plot(right / right[-1], right / (right + wrong), color=color, label=literal(name))
+        chosen = predicted > (1.0 if threshold is None else threshold)
+        if chosen.any():
+            axes.plot(chosen[is_class].mean(), is_class[chosen].mean(), "o", color=color)
+    _finish_shares(axes, classes, "recall", "precision")
+
+
+def _colored(classes: Classified) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """Yield each class with its color."""
+    for index, (name, (is_class, predicted)) in enumerate(classes.items()):
+        yield name, LINE if len(classes) == 1 else f"C{index % 10}", is_class, predicted
+
+
+def _finish_shares(axes: Axes, classes: Classified, across: str, up: str) -> None:
+    axes.set(aspect="equal", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    if len(classes) > 1:
+        axes.legend(frameon=False, fontsize=8)
+        axes.set(xlabel=across, ylabel=up)
+    else:
+        axes.set(xlabel=across, ylabel=literal(f"{up} of class {next(iter(classes))}"))
+
+
 @_as_svg
 def draw_coverage(axes: Axes, by_level: Sequence[Mapping[str, float]]) -> None:
     """Draw the share of covered molecules against the stated probability; see `evaluate_uncertainty`."""
@@ -162,3 +226,13 @@ def draw_coverage(axes: Axes, by_level: Sequence[Mapping[str, float]]) -> None:
 def draw_ranking(axes: Axes, target: Mapping[str, Any]) -> None:
     """Draw mean error against uncertainty of an entry of `targets` of `evaluate_uncertainty`."""
     plot_ranking(axes, target, LINE)
+
+
+@_as_svg
+def draw_widths(axes: Axes, target: Mapping[str, Any], level: float) -> None:
+    """Draw mean error against the width of the intervals of an entry of `targets`, by fifths of the rows."""
+    widths, errors = ([entry[name] for entry in target["width_bins"]] for name in ("uncertainty", "error"))
+    axes.plot(widths, errors, marker="o", color=LINE)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(literal(with_unit(f"mean width of the {level:.0%} interval", target["unit"])))
+    axes.set_ylabel(literal(with_unit("mean absolute error", target["unit"])))

@@ -1,24 +1,28 @@
 """Predictions of the splits of a data set for a report."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
-from molslice.folders.fitted import ROWS
+from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, row_columns
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.load import Predictor
-from molslice.inference.uncertainty import two_classes
+from molslice.inference.uncertainty import evaluate_uncertainty, score_learned_rows, two_classes
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MoleculeArrays, MolsliceError
 
 SPLITS = ("train", "valid", "test")
+THRESHOLD = 0.5  # probability of class 1 above which it is predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class SplitPredictions:
         return int((np.isfinite(self.truth[:, target]) & ~np.isfinite(self.values(target))).sum())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measured:
     """A model with its predictions.
 
@@ -65,12 +69,14 @@ class Measured:
         dataset: The molecules.
         splits: The splits with known targets.
         is_own: Whether the model was trained on the rows `train` of the data.
+        threshold: The probability of class 1 above which it is predicted.
     """
 
     predictor: Predictor | EnsemblePredictor | FittedPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
+    threshold: float = THRESHOLD
 
     @property
     def types(self) -> tuple[TargetType, ...]:
@@ -91,9 +97,36 @@ class Measured:
         return next((split for split in self.splits if split.name == "test"), self.splits[-1])
 
     @property
+    def is_learned(self) -> bool:
+        """Whether the judged rows are the training rows of a fit, predicted out of fold."""
+        return self.judged.name == "train" and self.judged.is_unseen
+
+    @cached_property
+    def uncertainty(self) -> Mapping[str, Any] | MolsliceError:
+        """How good the intervals and sets of the judged rows are, or why this is not measured."""
+        split, model = self.judged, self.predictor
+        try:
+            if self.is_learned and isinstance(model, FittedPredictor):
+                return score_learned_rows(model)
+            return evaluate_uncertainty(model, self.dataset, split.name, rows=split.rows)
+        except MolsliceError as error:
+            return error
+
+    @property
+    def held_out(self) -> SplitPredictions | None:
+        """The rows that a fit held out before it learned all rows; None for other models and data."""
+        model = self.predictor
+        if not (self.is_own and isinstance(model, FittedPredictor) and (model.folder / HELD_OUT).is_file()):
+            return None
+        kept = read_rows(model, model.folder / HELD_OUT)
+        count, columns = len(kept.truth), [*column_slices(model.types)]
+        places = np.arange(count)
+        return SplitPredictions("held-out", True, count, places, kept.truth, kept.predicted, columns)
+
+    @property
     def trained(self) -> int:
         """Number of judged molecules that are known training molecules of the models that predict them."""
-        if self.judged.name == "train" and self.judged.is_unseen:  # predicted without their own fold
+        if self.is_learned:
             return 0
         return count_trained(self.predictor, self.dataset, self.judged.rows)
 
@@ -109,6 +142,7 @@ def measure(
     most_rows: int,
     *,
     is_own: bool = True,
+    threshold: float = THRESHOLD,
     progress: bool = False,
 ) -> Measured:
     """Predict the rows of each split with known targets.
@@ -121,6 +155,7 @@ def measure(
         dataset: Data with the targets of the model.
         most_rows: Most rows of a split; a larger split is sampled with seed 0.
         is_own: Whether the model was trained on the rows `train` of the data.
+        threshold: The probability of class 1 above which it is predicted.
         progress: Whether to show a bar on standard error.
 
     Raises:
@@ -152,7 +187,7 @@ def measure(
         splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns))
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
-    return Measured(predictor, dataset, tuple(splits), is_own)
+    return Measured(predictor, dataset, tuple(splits), is_own, threshold)
 
 
 def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
@@ -161,11 +196,62 @@ def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> n
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
-    names = prediction_row_columns(predictor.target_names, predictor.types, predictor.condition_names)
+    return read_rows(predictor, path).predicted
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows of a fit with predictions of models that have not seen them.
+
+    Attributes:
+        smiles: The molecules, as they were given.
+        given: The conditions and the second molecule of each row, as text.
+        truth: Measured values, float64 [n, T], NaN where missing.
+        predicted: Predictions, float64 [n, C], with the columns of `Predictions`; NaN where missing.
+        is_test: Whether the row is held out, bool [n].
+    """
+
+    smiles: Sequence[str]
+    given: Sequence[tuple[str, ...]]
+    truth: np.ndarray
+    predicted: np.ndarray
+    is_test: np.ndarray
+
+
+def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
+    """Read `rows.csv` or `held_out.csv` of a fit.
+
+    Raises:
+        MolsliceError: The file is damaged.
+    """
+    names, types = predictor.target_names, predictor.types
+    predicted = prediction_row_columns(names, types, predictor.condition_names)
+    measured, given = row_columns(names), predictor.condition_names
     check_received(path)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if missing := [name for name in names if name not in (reader.fieldnames or ())]:
+        needed = [*ROW_COLUMNS[:2], *measured, *predicted, *given]
+        if missing := [name for name in needed if name not in (reader.fieldnames or ())]:
             raise MolsliceError(f"{path} has no column {missing[0]!r}")
-        rows = [[float(row[name] or "nan") for name in names] for row in reader]
-    return np.array(rows, dtype=np.float64).reshape(-1, len(names))
+        rows = list(reader)
+    try:
+        truth = [[_value(row[name], one) for name, one in zip(measured, types, strict=True)] for row in rows]
+        numbers = [[float(row[name] or "nan") for name in predicted] for row in rows]
+    except (TypeError, ValueError) as error:
+        raise MolsliceError(f"cannot read {path}: {error}") from error
+    return KeptRows(
+        [row[ROW_COLUMNS[0]] for row in rows],
+        [tuple(row[name] for name in given) for row in rows],
+        np.array(truth, dtype=np.float64).reshape(-1, len(measured)),
+        np.array(numbers, dtype=np.float64).reshape(-1, len(predicted)),
+        np.array([row[ROW_COLUMNS[1]] == "test" for row in rows], dtype=bool),
+    )
+
+
+def _value(cell: str, of_target: TargetType) -> float:
+    """Return the number in a cell, or the index of its class; NaN for an empty cell."""
+    if not cell:
+        return float("nan")
+    if of_target.several is not None or of_target.words:
+        return float(of_target.class_names.index(cell))
+    return float(cell)

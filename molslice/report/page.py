@@ -7,6 +7,8 @@ from typing import NewType
 
 Html = NewType("Html", str)
 
+FEW = 20  # molecules; a group of fewer has a count instead of a percentage
+
 # Nothing is loaded: no script, no font, no image from outside.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
@@ -25,6 +27,8 @@ p { margin: .4rem 0 .8rem; max-width: 46rem; }
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1rem; font-size: .9rem; }
 a { color: var(--mark); }
 .soft { color: var(--soft); }
+.verdict { border-left: 4px solid var(--mark); padding: .1rem 0 .1rem .8rem; margin: .8rem 0; }
+.verdict p { font-size: 1.05rem; max-width: 52rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 0 0 1.2rem; }
 .side { display: flex; flex-wrap: wrap; gap: 0 3rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
@@ -42,7 +46,10 @@ tbody th { font-weight: 400; }
 figure { margin: 0; }
 figcaption { font-size: .9rem; color: var(--soft); overflow-wrap: anywhere; }
 .molecule { border: 1px solid var(--edge); border-radius: 6px; overflow: hidden; background: var(--card); }
-.molecule svg { display: block; width: 100%; height: auto; background: #ffffff; }
+.molecule svg { display: block; width: 100%; height: auto; }
+.molecule .dark { display: none; }
+@media screen and (prefers-color-scheme: dark) { .molecule .light { display: none; }
+  .molecule .dark { display: block; } }
 .molecule figcaption { padding: .5rem .7rem; color: var(--text); }
 pre { background: var(--card); border: 1px solid var(--edge); border-radius: 6px; padding: .7rem;
   white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, Menlo, Consolas, monospace; }
@@ -55,8 +62,10 @@ summary { cursor: pointer; color: var(--mark); }
 """
 
 
-def page(title: str, lead: str, sections: Sequence[tuple[str, Html]]) -> str:
-    """Return a whole page: a title, a sentence, and the title and content of each section."""
+def page(title: str, lead: str, sections: Sequence[tuple[str, Html]], verdict: Sequence[str] = ()) -> str:
+    """Return a whole page: a title, a verdict, a sentence, and the title and content of each section."""
+    said = "".join(f"<p>{escape(line)}</p>" for line in verdict)
+    box = f'<div class="verdict">{said}</div>\n' * bool(verdict)
     links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name, _ in sections)
     body = "".join(
         f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{content}</section>\n'
@@ -67,7 +76,7 @@ def page(title: str, lead: str, sections: Sequence[tuple[str, Html]]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f'<h1>{escape(title)}</h1>\n<p>{escape(lead)}</p>\n<nav aria-label="Sections">{links}</nav>\n'
+        f'<h1>{escape(title)}</h1>\n{box}<p>{escape(lead)}</p>\n<nav aria-label="Sections">{links}</nav>\n'
         f"{body}</main>\n</body>\n</html>\n"
     )
 
@@ -129,6 +138,13 @@ def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> 
     return _framed(head, "".join(lines))
 
 
+def share_text(part: int, count: int) -> str:
+    """Return a share of `count` molecules as a percentage, or as `3 of 4` if they are fewer than `FEW`."""
+    if not count:
+        return "-"
+    return f"{part / count:.1%}" if count >= FEW else f"{part:,} of {count:,}"
+
+
 def figures(charts: Sequence[tuple[str, str]]) -> Html:
     """Return charts, each an SVG with a caption, side by side."""
     drawn = "".join(
@@ -139,13 +155,19 @@ def figures(charts: Sequence[tuple[str, str]]) -> Html:
     return Html(f'<div class="grid">{drawn}</div>')
 
 
-def cards(title: str, molecules: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """Return molecules, each an SVG with lines of text, below a title."""
+def cards(title: str, molecules: Sequence[tuple[Html, Sequence[str]]]) -> Html:
+    """Return molecules, each a drawing with lines of text, below a title."""
     drawn = "".join(
-        f'<figure class="molecule">{svg}<figcaption>{"<br>".join(map(escape, lines))}</figcaption></figure>'
-        for svg, lines in molecules
+        f'<figure class="molecule">{drawing}<figcaption>{"<br>".join(map(escape, lines))}</figcaption>'
+        "</figure>"
+        for drawing, lines in molecules
     )
     return Html(f'{heading(title)}<div class="grid">{drawn}</div>')
+
+
+def in_both_schemes(light: str, dark: str) -> Html:
+    """Return the SVG of a drawing for light pages and for dark ones, of which the browser shows one."""
+    return Html(f'<div class="light">{light}</div><div class="dark">{dark}</div>')
 
 
 def details(summary: str, text: str) -> Html:

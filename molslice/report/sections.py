@@ -11,32 +11,32 @@ from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.uncertainty import (
-    evaluate_uncertainty,
-    rank_texts,
-    score_learned_sets,
-    size_label,
-    size_of,
-)
+from molslice.inference.uncertainty import rank_texts, size_label, size_of
 from molslice.report.charts import (
     MOST_POINTS,
     draw_calibration,
     draw_coverage,
     draw_errors,
     draw_parity,
+    draw_precision,
     draw_ranking,
+    draw_roc,
+    draw_widths,
     drawn_rows,
 )
 from molslice.report.groups import Groups, by_element, by_scaffold, by_size, group_metric, score_groups
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
+    FEW,
     Html,
     bars,
     cards,
     figures,
     heading,
+    in_both_schemes,
     paragraph,
     section,
+    share_text,
     side_by_side,
     table,
 )
@@ -51,6 +51,8 @@ MOST_CLASSES = 6  # with charts
 MOLECULES = 6  # drawn in each group
 FEWEST = 5  # molecules of an element that has a row
 COVERAGE = ("rows", "interval", "covered")
+THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the probability of class 1
+WIDTH_LEVEL = 0.9  # of the intervals whose width is drawn
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
 
@@ -111,6 +113,16 @@ def predictions(measured: Measured) -> Html:
             labels, probabilities = measured.probabilities(measured.judged, index)
             classes = [*enumerate(names)]
             shown = classes[1:] if len(classes) == 2 else classes[:MOST_CLASSES]
+            curves = {word: (labels == label, probabilities[:, label]) for label, word in shown}
+            curves = {word: pair for word, pair in curves.items() if 0 < pair[0].sum() < len(labels)}
+            if curves:
+                threshold = measured.threshold if len(classes) == 2 else None
+                mark = "" if threshold is None else f"; the dot is a threshold of {threshold:g}"
+                charts.append(
+                    (draw_roc(curves, threshold), f"{name}: ROC on {_split_name(measured.judged)}{mark}.")
+                )
+                caption = f"{name}: precision against recall; thin lines are the shares of the classes{mark}."
+                charts.append((draw_precision(curves, threshold), caption))
             for label, word in shown:
                 chart = draw_calibration(labels == label, probabilities[:, label], word)
                 caption = f"{name}: share of class {word} on {measured.judged.name} in groups of equal size,"
@@ -154,30 +166,24 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
 
 def uncertainty(measured: Measured) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
-    split, model = measured.judged, measured.predictor
-    of_learned = split.name == "train" and split.is_unseen and any(one.has_classes for one in measured.types)
-    try:
-        if of_learned and isinstance(model, FittedPredictor):
-            result = score_learned_sets(model)
-        else:
-            result = evaluate_uncertainty(model, measured.dataset, split.name, rows=split.rows)
-    except MolsliceError as error:
-        return paragraph(f"Not measured: {error}.", soft=True)
+    split, result, of_learned = measured.judged, measured.uncertainty, measured.is_learned
+    if isinstance(result, MolsliceError):
+        return paragraph(f"Not measured: {result}.", soft=True)
     lead = f"Intervals are computed from {result['calibration']}. They hold for molecules like these."
     if of_learned:
+        kinds = {
+            "sets" if one.has_classes else "intervals": "size" if one.has_classes else "width"
+            for one in measured.types
+        }
+        sizes = " and their ".join(f"{size}s" for size in kinds.values())
         lead = (
-            "The sets of these rows are computed from the out-of-fold predictions of the same rows, so that "
-            "about the stated share is covered in any case; their sizes tell how well the model knows the "
-            "classes apart."
+            f"The {' and '.join(kinds)} of these rows are computed from the out-of-fold predictions of the "
+            f"same rows, so that about the stated share is covered in any case; their {sizes} tell how much "
+            "the model knows."
         )
     charts, rows, notes, tables = [], [], [], list[Html]()
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
         notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
-    numbers = [
-        name for (name, _), one in zip(_targets(measured), measured.types, strict=True) if not one.has_classes
-    ]
-    if of_learned and numbers:
-        notes.append(f"Intervals of learned rows are not measured: {', '.join(numbers)}.")
     for target in result["targets"][:MOST_TARGETS]:
         name = target["name"]
         if not target["count"]:
@@ -187,10 +193,16 @@ def uncertainty(measured: Measured) -> Html:
             caption = f"{name}: covered molecules of {split.name}; miscalibration area"
             area = format_metric(target["miscalibration_area"])
             charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
-        if ranks := rank_texts(target):
+        ranks, has_widths = rank_texts(target), bool(target.get("width_bins"))
+        if has_widths:
+            level = max(entry["level"] for entry in target["levels"] if entry["level"] <= WIDTH_LEVEL)
+            caption = f"{name}: error against the width of the {level:.0%} interval; rank correlation"
+            rank = format_metric(target["rank_correlation"]["width"])
+            charts.append((draw_widths(target, level), f"{caption} {rank}."))
+        if ranks and (not has_widths or target["rank_correlation"]["spread"] is not None):
             caption = f"{name}: error against uncertainty; rank correlation of the error with"
             charts.append((draw_ranking(target), f"{caption} {', '.join(ranks)}."))
-        else:
+        elif not ranks and not has_widths:
             same = "predictions have the same largest probability"
             same = same if "classes" in target else "intervals have the same width"
             notes.append(f"{name}: all {same}, so they do not tell which errors are large.")
@@ -209,7 +221,9 @@ def uncertainty(measured: Measured) -> Html:
 
 
 def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
-    share = f"{entry['coverage']:.1%} ± {entry['standard_error']:.1%}"
+    share = share_text(round(entry["coverage"] * entry["count"]), entry["count"])
+    if entry["count"] >= FEW:
+        share += f" ± {entry['standard_error']:.1%}"
     return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, format_metric(size_of(entry))]
 
 
@@ -223,7 +237,10 @@ def _set_tables(target: Mapping[str, Any]) -> list[Html]:
         if entry["class"] == name and entry["count"]
     ]
     sizes = [
-        [f"{entry['level']:.0%}", *(f"{share:.1%}" for share in entry["set_sizes"])]
+        [
+            f"{entry['level']:.0%}",
+            *(share_text(round(share * entry["count"]), entry["count"]) for share in entry["set_sizes"]),
+        ]
         for entry in target["levels"]
     ]
     error, brier = (target[measure]["predicted"] for measure in ("calibration_error", "brier_score"))
@@ -289,8 +306,7 @@ def data(measured: Measured) -> Html:
             if words := measured.types[index].class_names:
                 for label, word in enumerate(words):
                     count = int((known == label).sum())
-                    share = f"{count / len(known):.1%}" if len(known) else "-"
-                    counts.append([name, split.name, word, f"{count:,}", share])
+                    counts.append([name, split.name, word, f"{count:,}", share_text(count, len(known))])
             elif len(known):
                 cut = [format_metric(float(value)) for value in np.quantile(known, QUANTILES)]
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
@@ -298,7 +314,9 @@ def data(measured: Measured) -> Html:
     names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
     judged = measured.judged
     sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
-    elements = ", ".join(f"{symbol} {has.mean():.1%}" for symbol, has in by_element(measured).items())
+    elements = ", ".join(
+        f"{symbol} {share_text(int(has.sum()), len(has))}" for symbol, has in by_element(measured).items()
+    )
     low, middle, high = np.quantile(sizes, (0.0, 0.5, 1.0))
     sampled = "" if len(judged.rows) == judged.total else f" ({len(judged.rows):,} drawn at random)"
     parts = [
@@ -374,7 +392,10 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
     """Return the confusion matrix of a target of classes, and its errors by class."""
     split, several = measured.judged, measured.types[target].several
     labels, probabilities = measured.probabilities(split, target)
-    chosen = (probabilities[:, 1] > 0.5).astype(int) if several is None else several.choose(probabilities)
+    if several is None:
+        chosen = (probabilities[:, 1] > measured.threshold).astype(int)
+    else:
+        chosen = several.choose(probabilities)
     names = measured.types[target].class_names
     counts = np.zeros((len(names), len(names)), np.int64)
     np.add.at(counts, (labels, chosen), 1)
@@ -384,23 +405,40 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
     ]
     header = ["measured", *(f"predicted {name}" for name in names), "molecules"]
     title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.name}"
+    if several is None:
+        title += f", {names[1]} above a probability of {measured.threshold:g}"
     rows, calibration_errors = [], class_calibration_errors(probabilities, labels)
     for label, name in enumerate(names):
         of_class, guessed, chances = labels == label, chosen == label, probabilities[:, label]
         right = int(counts[label, label])
         scores = [
-            right / max(int(of_class.sum()), 1) if of_class.any() else math.nan,
-            right / max(int(guessed.sum()), 1) if guessed.any() else math.nan,
             roc_auc(chances, of_class.astype(np.float64)),
             calibration_errors[label],
         ]
         if several is not None and several.ordered:
             scores.append(float(np.abs(chosen - labels)[of_class].mean()) if of_class.any() else math.nan)
-        rows.append([name, f"{of_class.sum():,}", *map(format_metric, scores)])
+        shares = [share_text(right, int(rows_of.sum())) for rows_of in (of_class, guessed)]
+        rows.append([name, f"{of_class.sum():,}", *shares, *map(format_metric, scores)])
     measures = ["class", "molecules", "recall", "precision", "ROC-AUC", "calibration error"]
     if several is not None and several.ordered:
         measures.append(METRIC_LABELS["class_error"])
-    return [table(header, matrix, title), table(measures, rows, "Errors by class")]
+    tables = [table(header, matrix, title), table(measures, rows, "Errors by class")]
+    return tables if several is not None else [*tables, _thresholds(names, labels, probabilities[:, 1])]
+
+
+def _thresholds(names: Sequence[str], labels: np.ndarray, chances: np.ndarray) -> Html:
+    """Return what other thresholds of the probability of class 1 would find."""
+    rows, of_class = [], labels == 1
+    for threshold in THRESHOLDS:
+        chosen = chances > threshold
+        right = int((chosen & of_class).sum())
+        kept = int((~chosen & ~of_class).sum())
+        shares = ((right, chosen), (right, of_class), (kept, ~of_class))
+        cells = [share_text(part, int(rows_of.sum())) for part, rows_of in shares]
+        rows.append([f"{threshold:g}", f"{chosen.sum():,}", *cells])
+    other, name = names
+    header = ["threshold", f"predicted {name}", f"precision of {name}", f"recall of {name}"]
+    return table([*header, f"recall of {other}"], rows, f"Other thresholds of the probability of {name}")
 
 
 def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> Html:
@@ -418,10 +456,10 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     return bars([kind, "molecules", label], lines)
 
 
-def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, list[str]]:
+def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[Html, list[str]]:
     split, row = measured.judged, int(measured.judged.rows[place])
     molecule = measured.dataset.store.arrays(row)
-    drawing = draw_molecule(molecule, ".svg", numbered=False).decode()
+    drawings = [draw_molecule(molecule, ".svg", numbered=False, dark=dark).decode() for dark in (False, True)]
     suffix = f" {unit}" if unit else ""
     truth, predicted = split.truth[place, target], split.values(target)[place]
     if (several := measured.types[target].several) is None:
@@ -438,4 +476,4 @@ def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[str, 
         ]
     with contextlib.suppress(ChemError):
         lines.append(rebuild(molecule).smiles)
-    return drawing[drawing.index("<svg") :], lines
+    return in_both_schemes(*(text[text.index("<svg") :] for text in drawings)), lines

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
-from molslice.report.measure import Measured, measure
+from molslice.report.measure import THRESHOLD, Measured, measure
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import (
@@ -17,7 +17,9 @@ from molslice.report.training import (
     training,
     with_short_name,
 )
+from molslice.report.verdict import verdicts
 from molslice.tasks.metrics import with_unit
+from molslice.types import MolsliceError
 
 MOST_ROWS = 10_000
 
@@ -29,10 +31,11 @@ def write_report(
     *,
     most_rows: int = MOST_ROWS,
     is_own: bool = True,
+    threshold: float | None = None,
     missing: str = "",
     command: Sequence[str] = (),
     progress: bool = False,
-) -> None:
+) -> list[str]:
     """Measure a model and write one HTML page, which needs no other file and no network.
 
     Args:
@@ -42,23 +45,33 @@ def write_report(
         path: The file to write. An existing file is replaced when the page is complete.
         most_rows: Most molecules of a split; a larger split is sampled.
         is_own: Whether the data are the data of the training.
+        threshold: The probability of class 1 above which it is predicted, for targets of two classes; None
+            for one half.
         missing: Why there are no data.
         command: The words of the command that writes this page, which the page shows.
         progress: Whether to show a bar on standard error.
 
+    Returns:
+        The sentences of the verdict; empty without data.
+
     Raises:
-        MolsliceError: The data do not fit the model, the model does not take molecules, or the file cannot be
-            written.
+        MolsliceError: The data do not fit the model, the model does not take molecules, a threshold is given
+            without two classes, or the file cannot be written.
     """
     predictor.reader()  # refuses a model that does not take molecules
-    measured = (
-        None if dataset is None else measure(predictor, dataset, most_rows, is_own=is_own, progress=progress)
-    )
+    if threshold is not None and not any(one.kind == "classification" for one in predictor.types):
+        raise MolsliceError(f"a threshold is for targets of two classes; {predictor.name} has none")
+    measured, verdict = None, []
+    if dataset is not None:
+        chosen = THRESHOLD if threshold is None else threshold
+        measured = measure(predictor, dataset, most_rows, is_own=is_own, threshold=chosen, progress=progress)
+        verdict = verdicts(measured)
     sections = list(_parts(predictor, measured, missing, command))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
     lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
     lead = with_short_name(lead, predictor)
-    write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections))
+    write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections, verdict))
+    return verdict
 
 
 def _parts(

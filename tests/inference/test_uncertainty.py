@@ -338,3 +338,17 @@ def test_intervals_of_equal_width_have_no_ranking(tmp_path):
     (target,) = evaluate_uncertainty(model, dataset)["targets"]
     assert target["rank_correlation"] == {"spread": None, "width": None}
     assert target["count"] == 20
+
+
+def test_intervals_of_a_logarithm_have_a_factor_and_wide_ones_their_errors():
+    truth, width = np.array([1.0, 10.0, 100.0, 1000.0]), np.array([2.0, 4.0, 2.0, 4.0])
+    bounds = {0.9: (truth / width, truth * width)}
+    result = score_intervals(truth, truth, bounds, logarithmic=True)
+    assert result["levels"][0]["factor"] == pytest.approx(8.0)  # of 4 and 16
+    assert "factor" not in score_intervals(truth, truth, bounds)["levels"][0]
+    errors = np.arange(10.0)
+    result = score_intervals(np.zeros(10), errors, {0.9: (errors * 0 - 9, errors * 3)})
+    assert [entry["error"] for entry in result["width_bins"]] == [0.5, 2.5, 4.5, 6.5, 8.5]
+    assert result["width_bins"][0]["uncertainty"] == 9 + 3 * 0.5
+    equal = score_intervals(np.zeros(10), errors, {0.9: (errors * 0 - 9, errors * 0 + 9)})
+    assert equal["width_bins"] == []

@@ -113,6 +113,7 @@ def test_the_page_of_the_working_folder_has_its_name(here, monkeypatch):
 def test_a_setting_that_begins_with_a_hyphen_is_reproduced():
     words = {
         "rows": ROWS,
+        "threshold": None,
         "root": None,
         "fragment": None,
         "wildcards": None,

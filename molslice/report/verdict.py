@@ -1,0 +1,272 @@
+"""What the measured errors mean, in one sentence for each target.
+
+The guide of `molslice fit` states the rules, and the constants below are their numbers.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from molslice.fitting.card import NAMES
+from molslice.fitting.standard_errors import Measured as Error
+from molslice.inference.fitted import FittedPredictor
+from molslice.report.measure import Measured, SplitPredictions
+from molslice.report.page import share_text
+from molslice.tasks.metrics import METRIC_LABELS, average_precision
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import part_slices
+from molslice.uncertainty.scores import rank_correlation
+
+SMALL = 50  # rows below which a split is called small
+CLEAR = 2.0  # standard errors of a difference
+RANKS, RANKS_WEAKLY = 0.5, 0.3  # rank correlations
+SEPARATES, SEPARATES_WEAKLY = 0.7, 0.6  # areas under the ROC curve
+CHANCE = 0.5  # area under the ROC curve of random numbers
+INSIDE = 0.8  # share of errors within the distance that decisions need, so that nine in ten are right
+LEVEL = 0.9  # of the intervals
+TRAINED = 0.1  # share of molecules that the model was trained on, from which there is no verdict
+
+
+def verdicts(measured: Measured) -> list[str]:
+    """Return a sentence for each target, and one about the width of its intervals or the size of its sets."""
+    lines = []
+    for index, name in enumerate(measured.predictor.target_names):
+        lines.append(f"{name}: {_verdict(measured, index)}.")
+        lines += [f"{name}: {width}." for width in _widths(measured, index)]
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Predictions of a target for molecules that the models had not seen.
+
+    Attributes:
+        measured: The model.
+        target: Index of the target.
+        split: The rows.
+        kind: What the rows are, such as `held-out`.
+        recorded: Their place in the errors of `fit.json`; "" if it does not have them.
+        truth: Measured values or indices of classes, float64 [n].
+        predicted: Predictions, float64 [n, columns of the target].
+    """
+
+    measured: Measured
+    target: int
+    split: SplitPredictions
+    kind: str
+    recorded: str
+    truth: np.ndarray
+    predicted: np.ndarray
+
+    @property
+    def several(self) -> SeveralClasses | None:
+        """The classes, if there are more than two."""
+        return self.measured.types[self.target].several
+
+    def error(self, metric: str, predicted: np.ndarray) -> Error:
+        """Measure predictions of the rows."""
+        kind, each = self.measured.types[self.target].kind, np.arange(len(self.truth))
+        return Error.of(kind, predicted, self.truth, each, metric, self.several)
+
+    def stated(self, metric: str, error: Error) -> str:
+        """Write a metric with its standard error, of a fit as in `fit.json`, and the rows."""
+        value, spread = error.value, error.standard_error
+        of_record = self.of_record(metric, self.recorded)
+        if of_record is not None and np.isclose(of_record[0], value, rtol=1e-3):  # not with limits
+            value, spread = of_record
+        count = len(self.truth)
+        return f"{_rounded(value, spread)}{self.unit(metric)} on {count:,} {self.kind} molecules"
+
+    def of_record(self, metric: str, place: str) -> tuple[float, float] | None:
+        """Return a metric in `fit.json` with its standard error, NaN if unknown; None if it is not there."""
+        model = self.measured.predictor
+        if not (isinstance(model, FittedPredictor) and place):
+            return None
+        result = model.model.about["results"][self.target]
+        announced = result.get("metric", model.model.about.get("metric"))
+        errors: Mapping[str, Any] = (
+            result if metric == announced else result.get("metrics", {}).get(metric, {})
+        )
+        value, spread = errors.get(place), errors.get("standard_errors", {}).get(place)
+        if place == "test":
+            value, spread = ((one or {}).get(NAMES[0]) for one in (value, spread))
+        return None if value is None else (value, math.nan if spread is None else spread)
+
+    def unit(self, metric: str) -> str:
+        """Return the unit of a metric after a blank; "" without one."""
+        unit = self.measured.predictor.target_units[self.target]
+        return f" {unit}" if unit and metric == "mae" else ""
+
+    def reservations(self, metric: str) -> str:
+        """Say what to keep in mind: few rows, with the cross-validated error, and learned molecules."""
+        notes = []
+        if len(self.truth) < SMALL:
+            notes.append("; few molecules, so these numbers are rough")
+            other = self.of_record(metric, "cross_validated")
+            if self.recorded == "test" and other is not None:
+                notes.append(f" ({_rounded(*other)}{self.unit(metric)} cross-validated)")
+        if self.split is self.measured.judged and (trained := self.measured.trained):
+            notes.append(f"; the model was trained on at least {trained:,} of these molecules")
+        return "".join(notes)
+
+
+def _cases(measured: Measured, target: int) -> Iterator[_Case]:
+    """Yield what a verdict may come from, the held-out rows first."""
+    judged, splits = measured.judged, list[tuple[SplitPredictions, str, str]]()
+    if (held_out := measured.held_out) is not None:
+        splits.append((held_out, "held-out", "test"))
+    if measured.is_learned:
+        splits.append((judged, "cross-validated", "cross_validated"))
+    elif judged.is_unseen or not measured.is_own:
+        of_fit = measured.is_own and isinstance(measured.predictor, FittedPredictor)
+        splits.append((judged, "held-out" if of_fit else judged.name, "test" if of_fit else ""))
+    for split, kind, recorded in splits:
+        known = split.known(target)
+        truth, predicted = split.truth[known, target], split.predicted[known, split.columns[target]]
+        if _is_logarithmic(measured, target):
+            positive = (truth > 0) & (predicted[:, 0] > 0)
+            truth, predicted = truth[positive], predicted[positive]
+        yield _Case(measured, target, split, kind, recorded, truth, predicted)
+
+
+def _verdict(measured: Measured, target: int) -> str:
+    describe = _of_classes if measured.types[target].has_classes else _of_number
+    if (several := measured.types[target].several) is not None and several.ordered:
+        describe = _of_ordered
+    if not measured.is_own and measured.trained >= TRAINED * len(measured.judged.rows):
+        return (
+            f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules"
+        )
+    for case in _cases(measured, target):
+        if len(case.truth) > 1 and (sentence := describe(case)):
+            return sentence
+    if measured.is_own and not measured.judged.is_unseen:
+        return "no verdict, because the model was trained on all measured molecules"
+    return "no verdict, because the measured molecules are too few or lack a class"
+
+
+def _is_logarithmic(measured: Measured, target: int) -> bool:
+    model, place = measured.predictor, [*part_slices(measured.types)][target].start
+    return isinstance(model, FittedPredictor) and model.model.stacks[place].logarithmic
+
+
+def _of_number(case: _Case) -> str:
+    truth, predicted = case.truth, case.predicted[:, 0]
+    metric, logarithmic = "mae", _is_logarithmic(case.measured, case.target)
+    shown = case.error("mae", predicted)
+    if logarithmic:  # errors are compared on the scale that is learned
+        metric, shown = "fold_error", case.error("fold_error", predicted)
+        truth, predicted = np.log10(truth), np.log10(predicted)
+    off, without = np.abs(predicted - truth), np.abs(np.median(truth) - truth)
+    distance = float(np.quantile(off, INSIDE))
+    start = f"{METRIC_LABELS[metric] if logarithmic else 'error'} {case.stated(metric, shown)}"
+    median = 10.0 ** without.mean() if logarithmic else without.mean()
+    compared = f"predicting the median for all ({_short(median)})"
+    if not _is_clear(without - off):
+        return f"{start}, not clearly below {compared}; not useful yet{case.reservations(metric)}"
+    lower = f"{1 - off.mean() / without.mean():.0%}{' (of its logarithm)' * logarithmic} below {compared}"
+    reach = f"a factor of {_short(10.0**distance)}" if logarithmic else _short(distance) + case.unit("mae")
+    ranking = _ranking(rank_correlation(predicted, truth))
+    return (
+        f"{start}, {lower}; {ranking}, not for decisions within {reach} of a threshold"
+        f"{case.reservations(metric)}"
+    )
+
+
+def _of_classes(case: _Case) -> str:
+    truth, names = case.truth, case.measured.types[case.target].class_names
+    if case.several is None:
+        metric, chances = "roc_auc", case.predicted[:, 0]
+        chosen, threshold = chances > case.measured.threshold, f"{case.measured.threshold:g}"
+        area = case.error(metric, chances)
+        compared = (
+            f", PR-AUC {average_precision(chances, truth):.2f} where "
+            f"{share_text(int(truth.sum()), len(truth))} are of class {names[1]}"
+        )
+        right = [
+            f"{share_text(int((truth[calls] == label).sum()), int(calls.sum()))} of the predictions of class "
+            f"{name}"
+            for label, name, calls in ((1, names[1], chosen), (0, names[0], ~chosen))
+            if calls.any()
+        ]
+        decided = f"decisions at a probability of {threshold} are right for {' and '.join(right)}"
+    else:
+        metric, chosen = "macro_roc_auc", case.several.choose(case.predicted)
+        area, most = case.error(metric, case.predicted), int(np.bincount(truth.astype(np.int64)).max())
+        compared, right = "", share_text(int((chosen == truth).sum()), len(truth))
+        decided = f"the predicted class is right for {right}, always the commonest class for "
+        decided += share_text(most, len(truth))
+    if not math.isfinite(area.value):
+        return ""
+    start = f"{METRIC_LABELS[metric]} {case.stated(metric, area)}{compared}"
+    if not area.value - CHANCE > CLEAR * area.standard_error:
+        return f"{start}; not clearly above chance ({CHANCE}), not useful yet{case.reservations(metric)}"
+    weak = "a weak" if area.value >= SEPARATES_WEAKLY else "no"
+    ranking = "useful for ranking" if area.value >= SEPARATES else f"{weak} ranking"
+    return f"{start}; {ranking}; {decided}{case.reservations(metric)}"
+
+
+def _of_ordered(case: _Case) -> str:
+    metric, truth, several = "class_error", case.truth, case.several
+    assert several is not None
+    chosen = several.choose(case.predicted)
+    off, without = np.abs(chosen - truth), np.abs(np.median(truth) - truth)
+    start = f"{METRIC_LABELS[metric]} {case.stated(metric, case.error(metric, case.predicted))}"
+    compared = f"predicting the median class for all ({_short(without.mean())})"
+    if not _is_clear(without - off):
+        return f"{start}, not clearly below {compared}; not useful yet{case.reservations(metric)}"
+    ranking = _ranking(rank_correlation(case.predicted @ np.arange(len(several.names)), truth))
+    right = share_text(int((chosen == truth).sum()), len(truth))
+    return (
+        f"{start}, {1 - off.mean() / without.mean():.0%} below {compared}; {ranking}; the predicted class is "
+        f"right for {right}{case.reservations(metric)}"
+    )
+
+
+def _is_clear(gains: np.ndarray) -> bool:
+    """Whether the mean of the differences of each row is clearly above zero."""
+    return bool(gains.mean() > CLEAR * gains.std(ddof=1) / math.sqrt(len(gains)))
+
+
+def _ranking(rank: float) -> str:
+    number = f"rank correlation {rank:.2f}" if math.isfinite(rank) else "all predictions are equal"
+    if rank >= RANKS:
+        return f"useful for ranking ({number})"
+    return f"{'a weak' if rank >= RANKS_WEAKLY else 'no'} ranking ({number})"
+
+
+def _short(value: float) -> str:
+    """Write a number with two digits."""
+    return f"{float(f'{value:.2g}'):,.7g}"
+
+
+def _rounded(value: float, spread: float) -> str:
+    """Write an error with two digits of its standard error."""
+    if not spread > 1e-6 * abs(value):  # rounding
+        return f"{value:.3g}"
+    decimals = 1 - math.floor(math.log10(spread))
+    shown = [f"{round(number, decimals):,.{max(decimals, 0)}f}" for number in (value, spread)]
+    return " ± ".join(shown)
+
+
+def _widths(measured: Measured, target: int) -> Iterator[str]:
+    """Yield how wide the intervals of a number are, or how large the sets of classes, if it is measured."""
+    result, predictor = measured.uncertainty, measured.predictor
+    if not isinstance(result, Mapping):
+        return
+    of_target = next(one for one in result["targets"] if one["name"] == predictor.target_names[target])
+    levels = [entry for entry in of_target["levels"] if entry["level"] <= LEVEL] if of_target["count"] else []
+    if not levels:
+        return
+    widest, unit = levels[-1], predictor.target_units[target]
+    level = f"{widest['level']:.0%}"
+    if "set_size" in widest:
+        classes = len(measured.types[target].class_names)
+        yield f"sets at {level} have {widest['set_size']:.2g} of {classes} classes on average"
+    elif "factor" in widest:
+        yield f"the ends of {level} intervals are a factor of {_short(widest['factor'])} apart on average"
+    else:
+        yield f"{level} intervals are {_short(widest['width'])} {unit}".rstrip() + " wide on average"

@@ -1,0 +1,236 @@
+"""The verdict of a report, and what the page says about few molecules."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from molslice.cli import main
+from molslice.folders.fitted import HELD_OUT
+from molslice.inference.load import load_model
+from molslice.report import charts, sections
+from molslice.report.measure import Measured, SplitPredictions, read_rows
+from molslice.report.page import share_text
+from molslice.report.verdict import verdicts
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType
+from molslice.types import MolsliceError
+from tests.inference.models import embedded_smiles
+
+NUMBER, TWO = TargetType("regression"), TargetType("classification", words=("inactive", "active"))
+THREE = TargetType("multiclass", SeveralClasses(("low", "medium", "high")))
+ORDERED = TargetType("multiclass", SeveralClasses(("low", "medium", "high"), ordered=True))
+
+
+class Model:
+    """What a verdict reads of a network."""
+
+    target_names, target_units = ("logS",), ("log mol/L",)
+
+    def __init__(self, of_target):
+        self.types = (of_target,)
+
+
+def measured_of(of_target, truth, predicted, name="test", **options):
+    predicted = np.asarray(predicted, float).reshape(len(truth), -1)
+    split = SplitPredictions(
+        name,
+        name != "train",
+        len(truth),
+        np.arange(len(truth)),
+        np.asarray(truth, float)[:, None],
+        predicted,
+        [slice(0, predicted.shape[1])],
+    )
+    measured = Measured(Model(of_target), None, (split,), **options)
+    measured.__dict__["uncertainty"] = MolsliceError("without intervals")
+    return measured
+
+
+@pytest.fixture(autouse=True)
+def no_trained_molecules(monkeypatch):
+    monkeypatch.setattr(Measured, "trained", 0)
+
+
+def verdict(*args, **options):
+    (line,) = verdicts(measured_of(*args, **options))
+    return line
+
+
+def test_numbers_are_compared_with_their_median():
+    truth = np.linspace(-4, 4, 81)
+    predicted = truth + np.where(np.arange(81) % 2, 0.5, -0.5)
+    line = verdict(NUMBER, truth, predicted)
+    below = 1 - 0.5 / np.abs(truth).mean()
+    assert line.startswith(f"logS: error 0.5 log mol/L on 81 test molecules, {below:.0%} below ")
+    assert "predicting the median for all (2)" in line
+    assert "useful for ranking (rank correlation 0.9" in line
+    assert line.endswith("not for decisions within 0.5 log mol/L of a threshold.")
+    assert "rough" not in line
+
+
+def test_a_model_no_better_than_the_median_is_not_useful():
+    truth = np.random.default_rng(0).normal(size=100)
+    line = verdict(NUMBER, truth, np.zeros(100))
+    assert "not clearly below predicting the median for all" in line
+    assert line.endswith("; not useful yet.")
+    assert "ranking" not in line
+
+
+def test_the_ranking_is_named_by_the_rank_correlation():
+    truth = np.linspace(0, 10, 2_000)
+    outer = np.abs(truth - 5) > 4  # only the extremes are known
+    for share, words in ((1.0, "useful for ranking"), (0.25, "a weak ranking"), (0.1, "no ranking")):
+        known = outer & (np.random.default_rng(0).random(2_000) < share)
+        assert words in verdict(NUMBER, truth, np.where(known, truth, 5.0))
+
+
+def test_few_molecules_are_said_to_be_few():
+    truth = np.arange(12.0)
+    assert "few molecules, so these numbers are rough" in verdict(NUMBER, truth, truth + 0.1)
+    assert "rough" not in verdict(NUMBER, np.arange(50.0), np.arange(50.0) + 0.1)
+
+
+def test_two_classes_are_compared_with_chance():
+    generator = np.random.default_rng(2)
+    truth = np.repeat([0.0, 1.0], [70, 30])
+    chances = np.clip(0.35 * truth + 0.6 * generator.random(100), 0, 1)
+    line = verdict(TWO, truth, chances)
+    area = sklearn.metrics.roc_auc_score(truth, chances)
+    assert line.startswith(f"logS: ROC-AUC {area:.2f}")
+    assert f"PR-AUC {sklearn.metrics.average_precision_score(truth, chances):.2f} where 30.0% are" in line
+    assert "are of class active; useful for ranking" in line
+    calls = chances > 0.5
+    for label, name, chosen in ((1, "active", calls), (0, "inactive", ~calls)):
+        right = share_text(int((truth[chosen] == label).sum()), int(chosen.sum()))
+        assert f"{right} of the predictions of class {name}" in line
+    assert "decisions at a probability of 0.9 are right" in verdict(TWO, truth, chances, threshold=0.9)
+    line = verdict(TWO, truth, generator.random(100))
+    assert "not clearly above chance (0.5), not useful yet" in line
+
+
+def test_several_classes_have_their_own_measures():
+    truth = np.repeat([0.0, 1.0, 2.0], [20, 30, 50])
+    right = np.eye(3)[truth.astype(int)] * 0.7 + 0.1
+    wrong = right.copy()
+    wrong[:10] = [0.1, 0.8, 0.1]
+    line = verdict(THREE, truth, wrong)
+    assert line.startswith("logS: macro ROC-AUC ")
+    assert "the predicted class is right for 90.0%, always the commonest class for 50.0%" in line
+    line = verdict(ORDERED, truth, wrong)
+    assert line.startswith("logS: mean error in classes 0.1")
+    median = np.abs(truth - np.median(truth)).mean()
+    assert f"{1 - 0.1 / median:.0%} below predicting the median class for all ({median:.2g})" in line
+    assert "no verdict, because the measured molecules are too few or lack a class" in verdict(
+        THREE, truth[:20], wrong[:20]
+    )
+
+
+def test_learned_molecules_have_no_verdict(monkeypatch):
+    truth = np.arange(60.0)
+    line = verdict(NUMBER, truth, truth, name="train")
+    assert line == "logS: no verdict, because the model was trained on all measured molecules."
+    other = measured_of(NUMBER, truth, truth + 1, is_own=False)
+    monkeypatch.setattr(Measured, "trained", 2)
+    assert "trained on at least 2 of these molecules" in verdicts(other)[0]
+    monkeypatch.setattr(Measured, "trained", 6)
+    expected = "logS: no verdict, because the model was trained on at least 6 of these molecules."
+    assert verdicts(other) == [expected]
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory):
+    """A fit of a number and two classes that was measured on held-out rows and refitted."""
+    folder = tmp_path_factory.mktemp("fit")
+    rows = [[text, len(text), "yes" if "N" in text else "no"] for text in embedded_smiles(80)]
+    with (folder / "mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["smiles", "size", "amine"], *rows])
+    words = ["fit", str(folder / "mine.csv"), "--target", "size", "--target", "amine", "--unit", "nm"]
+    words += ["--unit", "", "--no-encoder", "--members", "2", "--quality", "fast", "--quiet"]
+    assert main([*words, "--out", str(folder / "model")]) == 0
+    return folder / "model"
+
+
+def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    capsys.readouterr()
+    assert main(["report", str(fit), "--out", str(page), "--json", "--quiet"]) == 0
+    lines = json.loads(capsys.readouterr().out)["verdict"]
+    kept = read_rows(load_model(fit), fit / HELD_OUT)
+    error = float(np.abs(kept.truth[:, 0] - kept.predicted[:, 0]).mean())
+    record = json.loads((fit / "fit.json").read_text())["results"][0]
+    assert record["test"]["molslice fit"] == pytest.approx(error)
+    start, _, rest = lines[0].partition(" ± ")
+    assert float(start.removeprefix("size: error ")) == pytest.approx(error, rel=0.05)
+    assert f" nm on {len(kept.truth)} held-out molecules" in rest
+    assert "nm cross-validated)" in rest
+    text = page.read_text()
+    assert all(f"<p>{line}</p>" in text for line in lines)
+    assert text.index(lines[0]) < text.index("Sections")  # at the top
+    assert lines[1].startswith("size: 90% intervals are ")
+    assert lines[1].endswith(" nm wide on average.")
+    assert "error against the width of the 90% interval; rank correlation" in text
+    assert "The intervals and sets of these rows are computed from the out-of-fold" in text
+    assert "ROC on train, cross-validated; the dot is a threshold of 0.5." in text
+    assert "Other thresholds of the probability of" in text
+
+
+def test_drawings_have_a_dark_form(fit, tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["report", str(fit), "--out", str(page), "--quiet"]) == 0
+    text = page.read_text()
+    light, dark = (text.count(f'<div class="{scheme}"><svg') for scheme in ("light", "dark"))
+    assert light == dark >= 12
+    start = text.index('<div class="dark"><svg')
+    drawing = text[start : text.index("</svg>", start)]
+    assert "#E5E5E5" in drawing  # of bonds
+    assert "<rect" not in drawing  # no ground
+    assert "#000000" not in drawing
+
+
+def test_a_threshold_needs_two_classes(fit, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert main(["report", str(fit), "--out", str(page), "--threshold", "0.2", "--quiet"]) == 0
+    assert "the dot is a threshold of 0.2." in page.read_text()
+    assert "amine above" not in page.read_text()
+    assert main(["report", "gap-xtb", "--out", str(page), "--threshold", "0.2", "--quiet"]) == 1
+    assert "a threshold is for targets of two classes; gap-xtb has none" in capsys.readouterr().err
+    assert main(["report", str(fit), "--threshold", "1.5"]) == 2
+
+
+def test_the_threshold_decides_the_confusion_matrix():
+    truth, chances = np.repeat([0.0, 1.0], 40), np.linspace(0.0, 1.0, 80)
+    for threshold in (0.25, 0.5):
+        measured = measured_of(TWO, truth, chances, threshold=threshold)
+        page = sections.predictions(measured)
+        counts = sklearn.metrics.confusion_matrix(truth, chances > threshold)
+        row = "".join(f"<td>{count}</td>" for count in counts[1])
+        assert f"active above a probability of {threshold:g}" in page
+        assert f'<th scope="row">active</th>{row}' in page
+
+
+def test_curves_of_classes_are_those_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    is_class, chances = generator.random(60) < 0.3, generator.integers(0, 8, 60) / 8
+    right, wrong = charts.operating_points(is_class, chances)
+    false, true, _ = sklearn.metrics.roc_curve(is_class, chances, drop_intermediate=False)
+    assert (right / right[-1]).tolist() == pytest.approx(true.tolist())
+    assert (wrong / wrong[-1]).tolist() == pytest.approx(false.tolist())
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(is_class, chances)
+    assert (right[1:] / (right + wrong)[1:]).tolist() == pytest.approx(precision[-2::-1].tolist())
+    assert (right[1:] / right[-1]).tolist() == pytest.approx(recall[-2::-1].tolist())
+
+
+def test_shares_of_few_molecules_are_counts():
+    assert share_text(3, 4) == "3 of 4"
+    assert share_text(19, 19) == "19 of 19"
+    assert share_text(5, 20) == "25.0%"
+    assert share_text(0, 0) == "-"
+    truth = np.repeat([0.0, 1.0], [30, 5])
+    measured = measured_of(TWO, truth, truth * 0.9)
+    page = sections.predictions(replace(measured))
+    assert "<td>5 of 5</td>" in page
+    assert "<td>100.0%</td>" in page
