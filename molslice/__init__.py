@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from molslice.attention import ATTENTIONS, build_attention
     from molslice.config import load_config
     from molslice.data import build_dataset
+    from molslice.errors import MolsliceError
     from molslice.estimators import MolsliceClassifier, MolsliceFeaturizer, MolsliceRegressor
     from molslice.explanation.explain import explain
     from molslice.export.exported_file import export_model
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from molslice.inference.predictions import Domain, Predictions
     from molslice.inference.ranking import rank
     from molslice.training.run import train
-    from molslice.types import MolsliceError
 
 __all__ = [
     "ATTENTIONS",
@@ -53,7 +53,7 @@ _MODULES = {
     "ATTENTIONS": "molslice.attention",
     "Domain": "molslice.inference.predictions",
     "MolsliceClassifier": "molslice.estimators",
-    "MolsliceError": "molslice.types",
+    "MolsliceError": "molslice.errors",
     "MolsliceFeaturizer": "molslice.estimators",
     "MolsliceRegressor": "molslice.estimators",
     "Predictions": "molslice.inference.predictions",

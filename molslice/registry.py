@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 Member = TypeVar("Member")
 

@@ -4,7 +4,7 @@ Axes: B batch, N tokens with padding, D width, H heads, C channels per head, E =
 steps of an episode, T targets, K targets of each atom, F channels of a value or state. M is the number of
 tokens of the memory in cross attention, and the number of bonds in a batch of molecules. P is the number of
 tokens of a second sequence.
-This module imports only torch and jaxtyping; every other module of the package may import it.
+This module imports only torch, jaxtyping and `molslice.errors`; every other module may import it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from molslice.errors import MolsliceError as MolsliceError
+
 PairBiasMode = Literal["none", "logits", "mix"]
 Initialization = Literal["glorot", "truncated_normal"]
 State = tuple[Tensor, ...]  # state of a causal attention after some tokens
-
-
-class MolsliceError(ValueError):
-    """A user's mistake. The message names what is wrong, where, and the choices."""
 
 
 @dataclass(frozen=True, slots=True)

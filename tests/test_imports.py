@@ -17,6 +17,20 @@ def test_no_imports_form_a_cycle():
         raise AssertionError(f"imports in a cycle: {' <- '.join(error.args[1])}") from None
 
 
+HEAVY = ("torch", "lightning", "sklearn", "scipy", "pandas", "rdkit", "matplotlib")
+
+
+def heavy_imports(words):
+    """Run a command in a new process, and return the packages that it has imported and its messages."""
+    code = f"import sys; from molslice.cli import main; main({words!r}); print({{*{HEAVY!r}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1], done.stderr
+
+
+def test_the_list_of_models_needs_no_heavy_package():
+    assert heavy_imports(["models"]) == ("set()", "")
+
+
 def test_the_last_garbage_collection_of_a_command_is_short():
     """Functions that are registered at exit run in reverse order; the first one sees what the others did."""
     code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0)); import molslice.cli"

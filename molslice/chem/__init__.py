@@ -57,8 +57,8 @@ def check_choices(*, fragment: str = "keep", wildcards: str = "keep") -> None:
     """
     for name, choice, choices in (("fragment", fragment, FRAGMENTS), ("wildcards", wildcards, WILDCARDS)):
         if choice not in choices:
+            from molslice.errors import MolsliceError
             from molslice.registry import near_names  # imports torch, which `--help` does not need
-            from molslice.types import MolsliceError
 
             raise MolsliceError(f"unknown {name} {choice!r}; {near_names(str(choice), choices)}")
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from rdkit import Chem, rdBase
 
 from molslice.chem.hydrogens import HYDROGEN, LABELED, parse_joined
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 HARD_MAX_ATOMS = 256  # the atoms of a bond are stored as bytes
 MAX_CHARACTERS = 100_000

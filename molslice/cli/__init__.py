@@ -223,7 +223,7 @@ def _parse(argv: list[str], args: argparse.Namespace) -> None:
 
 def _is_users(error: BaseException) -> bool:
     """Return whether the message explains the error. Other errors are bugs and show their traceback."""
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     return isinstance(error, (MolsliceError, OSError)) or _is_out_of_memory(error)
 

@@ -127,7 +127,7 @@ def _abandon_output(error: OSError) -> NoReturn:
         _drop(sys.stdout)
     if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
         raise OutputClosedError from error
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     raise MolsliceError(f"cannot write to standard output: {error.strerror}") from error
 

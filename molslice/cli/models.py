@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the descriptions as JSON."""
+    from molslice.metric_text import METRIC_LABELS, format_metric
     from molslice.pretrained import shipped_models
-    from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
     models = shipped_models()
     if args.json:

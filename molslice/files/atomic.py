@@ -23,9 +23,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from molslice.errors import MolsliceError
 from molslice.files.lock import Owner, UnwritableError, lock_file
 from molslice.files.urls import Url
-from molslice.types import MolsliceError
 
 WINDOWS = os.name == "nt"
 SUFFIX = ".partial"

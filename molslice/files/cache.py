@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from molslice.errors import MolsliceError
 from molslice.files.urls import File, Url
-from molslice.types import MolsliceError
 
 FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # others: the folder is not writable
 MOST_BYTES = 1 << 30  # of a larger array only every k-th row is read, to save time

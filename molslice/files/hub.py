@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from molslice.errors import MolsliceError
 from molslice.files.atomic import write_atomically
-from molslice.types import MolsliceError
 
 SOURCE = "SOURCE.json"  # record beside the downloaded files with `hub`, `subset` and others
 

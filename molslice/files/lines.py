@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, AnyStr, cast
 
+from molslice.errors import MolsliceError
 from molslice.files.urls import File, Url
-from molslice.types import MolsliceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 try:
     import fcntl

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 _HEADER = re.compile(
     rb"\{'descr': '([<|=>][biufc][1-9]\d?)', 'fortran_order': False, 'shape': \(([\d, ]*)\), \} *\n"

@@ -9,8 +9,8 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
+from molslice.errors import MolsliceError
 from molslice.files.received import check_received
-from molslice.types import MolsliceError
 
 MAX_DEPTH = 50  # levels of lists and mappings
 MAX_VALUES = 100_000  # values, with aliases expanded

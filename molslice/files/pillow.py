@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 
 def import_pillow() -> Any:  # noqa: ANN401 - a module that may be missing

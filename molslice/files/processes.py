@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import IO, Any, Self, TypeVar
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 MAX_WORKERS = 1024  # more than the cores of any supported machine
 

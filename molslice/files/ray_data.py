@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from molslice.errors import MolsliceError
 from molslice.files.processes import count_cores
-from molslice.types import MolsliceError
 
 Work = Callable[[Any], Any]
 Split = Callable[[Any], Iterable[Any]]

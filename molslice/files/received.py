@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 LARGEST_HEADER = 1 << 24  # bytes of the description and the names of the tensors
 LARGEST_ARRAYS = 1 << 32  # bytes of a file of arrays, which may be sparse and so larger than the memory

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import read_lines
 from molslice.files.parsing import load_json
 from molslice.files.tables import place_of, read_columns
 from molslice.files.tables.parquet import read_parquet
 from molslice.registry import near_names
-from molslice.types import MolsliceError
 
 SEPARATED = (".csv", ".tsv")
 CHOICES = ".csv, .tsv, .jsonl (also compressed with gzip) or .parquet"

@@ -17,8 +17,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from molslice.errors import MolsliceError
 from molslice.registry import near_names
-from molslice.types import MolsliceError
 
 __all__ = [
     "ABOUT",

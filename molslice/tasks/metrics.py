@@ -5,10 +5,11 @@ Predictions and targets are float arrays [rows] in the same unit, and the probab
 leaving it out would flatter a broken model. The caller removes rows that have no prediction.
 """
 
-import math
-
 import numpy as np
 
+from molslice.metric_text import METRIC_LABELS as METRIC_LABELS
+from molslice.metric_text import format_metric as format_metric
+from molslice.metric_text import with_unit as with_unit
 from molslice.tasks.targets import TargetInfo
 
 METRIC_NAMES = {
@@ -18,48 +19,6 @@ METRIC_NAMES = {
     "tokens": "perplexity",
     "actions": "mse",
 }
-METRIC_LABELS = {
-    "mae": "MAE",
-    "fold_error": "mean fold error",
-    "roc_auc": "ROC-AUC",
-    "pr_auc": "PR-AUC",
-    "accuracy": "accuracy",
-    "macro_roc_auc": "macro ROC-AUC",
-    "balanced_accuracy": "balanced accuracy",
-    "log_loss": "log loss",
-    "class_error": "mean error in classes",
-    "perplexity": "perplexity",
-    "mse": "MSE",
-    "measure": "value",
-}
-
-
-def format_metric(value: float | None, spread: float | None = None) -> str:
-    """Format a metric or a loss with four significant digits, in scientific notation below 0.001.
-
-    The text is like `0.1964`, `12.35` or `3.125e-05`, or `-` for None and NaN. With a spread, the standard
-    deviation over several runs, it is like `0.1964 ± 0.0021`: the spread has as many decimals as the
-    metric, or two significant digits if it would round to zero.
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    if value == 0 or not math.isfinite(value):
-        text = f"{value:g}"
-    elif abs(value) < 1e-3:
-        text = f"{value:.3e}"
-    else:
-        text = f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
-    if spread is None:
-        return text
-    rounded = f"{spread:.{len(text.partition('.')[2])}f}"
-    if "e" in text or float(rounded) == 0:
-        rounded = f"{spread:.1e}" if spread else "0"
-    return f"{text} ± {rounded}"
-
-
-def with_unit(name: str, unit: str) -> str:
-    """Return the name with its unit in parentheses; without them if the unit is empty."""
-    return f"{name} ({unit})" if unit else name
 
 
 def mean_absolute_error(prediction: np.ndarray, truth: np.ndarray) -> float:

@@ -32,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
 from molslice.files.tables.base import SHEETS, Chunk, Row, Table, Unreadable, place_of, trimmed
 from molslice.files.tables.cells import (
@@ -49,7 +50,6 @@ from molslice.files.tables.parquet import ParquetTable, open_parquet
 from molslice.files.tables.sdf import SdfTable
 from molslice.files.tables.smiles_lines import SmilesLines
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 __all__ = [
     "DEFAULT_FORMAT",

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import Opened
 from molslice.files.urls import File
 from molslice.registry import near_names
-from molslice.types import MolsliceError
 
 SHEETS = (".xlsx", ".xlsm")  # endings of Excel workbooks
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width characters, which Unicode does not count as blanks

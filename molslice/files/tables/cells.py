@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 if TYPE_CHECKING:
     import pandas as pd

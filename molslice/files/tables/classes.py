@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from molslice.errors import MolsliceError
 from molslice.files.tables.cells import CLASS_WORDS, DEFAULT_FORMAT, TRUTH, NumberFormat, is_missing
-from molslice.types import MolsliceError
 
 KNOWN_CLASSES = {**CLASS_WORDS, **TRUTH}
 _WORD = re.compile(r"[^\W\d_].*|[+-]+(/-)?")  # not a number, a limit, a date, or a text such as `10 nM`

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, cast
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 LONGEST = 2**24  # maximum characters of a row
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}

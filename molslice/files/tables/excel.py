@@ -8,10 +8,10 @@ from datetime import date, datetime, time
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import Opened
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 OLD = b"\xd0\xcf\x11\xe0"  # of .xls, and of any workbook with a password
 LARGEST = 2**32  # bytes of the unpacked workbook

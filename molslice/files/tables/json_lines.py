@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.parsing import load_json
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 LONGEST = 2**24  # maximum bytes of a line
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from molslice.errors import MolsliceError
 from molslice.files.tables.base import Row, Table
 from molslice.files.tables.json_lines import NULL, as_text
 from molslice.files.urls import File, Url, file_size
 from molslice.registry import near_names
-from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
     import pyarrow

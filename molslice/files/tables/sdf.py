@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Iterator
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import Opened, open_unpacked, text_lines
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 LONGEST = 2**24  # maximum bytes of a record
 STRUCTURE, NAME = "structure", "name"

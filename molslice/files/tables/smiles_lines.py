@@ -4,10 +4,10 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import Opened, text_lines
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 LONGEST = 2**24  # maximum bytes of a line
 SAMPLED_LINES = 20
