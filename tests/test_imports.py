@@ -22,7 +22,12 @@ HEAVY = ("torch", "lightning", "sklearn", "scipy", "pandas", "rdkit", "matplotli
 
 def heavy_imports(words):
     """Run a command in a new process, and return the packages that it has imported and its messages."""
-    code = f"import sys; from molslice.cli import main; main({words!r}); print({{*{HEAVY!r}}} & {{*sys.modules}})"
+    code = f"""
+import sys
+from molslice.cli import main
+main({words!r})
+print({{*{HEAVY!r}}} & {{*sys.modules}})
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1], done.stderr
 

@@ -118,8 +118,8 @@ def _show(args: argparse.Namespace) -> int:
 
 def _draw(args: argparse.Namespace, store: "MoleculeStore") -> None:
     from molslice.chem.drawing import draw_molecule
+    from molslice.errors import MolsliceError
     from molslice.files.atomic import write_atomically
-    from molslice.types import MolsliceError
 
     reason = store.errors.get(args.row)
     if reason is not None:

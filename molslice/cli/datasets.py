@@ -51,8 +51,8 @@ def find_model_data(
     """
     from molslice.config import override_data
     from molslice.data import build_dataset
+    from molslice.errors import MolsliceError
     from molslice.inference.fitted import FittedPredictor
-    from molslice.types import MolsliceError
 
     settings, keys = [*overrides, *([] if root is None else [("data.root", root)])], _keys(overrides)
     for key, _ in settings:
@@ -64,7 +64,8 @@ def find_model_data(
         settings.append(("data.split", UNDIVIDED))
     if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
         # the rows of the fit have other columns if a target has the name of one of its own columns
-        settings.insert(0, ("data.target_columns", json.dumps(list(predictor.target_names))))
+        columns = predictor.model.about.get("columns", list(predictor.target_names))
+        settings.insert(0, ("data.target_columns", json.dumps(columns)))
     if name in ("csv", "prepared"):
         settings.insert(0, ("data.kind", predictor.targets.kind))  # not what these rows alone would say
     if fragment or (predictor.fragment != "keep" and name == "csv"):

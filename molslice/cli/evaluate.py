@@ -131,8 +131,8 @@ def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset"
     import numpy as np
 
     from molslice.cli.datasets import find_model_data
+    from molslice.errors import MolsliceError
     from molslice.files.tables.base import MissingColumnError
-    from molslice.types import MolsliceError
 
     data = predictor.data_config
     try:
@@ -163,9 +163,9 @@ def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argpa
         MolsliceError: Intervals would be calibrated on such molecules.
     """
     from molslice.cli.datasets import changes_rows
+    from molslice.errors import MolsliceError
     from molslice.inference.evaluate import count_trained
     from molslice.inference.fitted import FittedPredictor
-    from molslice.types import MolsliceError
 
     of_fit = isinstance(predictor, FittedPredictor) and args.split == "train"
     if args.split != "all" and not changes_rows(args.overrides) and not of_fit:

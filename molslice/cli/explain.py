@@ -127,11 +127,11 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
     for name in ("smiles", "method", "max_evaluations", "strict"):
         if getattr(args, name) not in (None, False):
             args.usage_error(f"{flag(name)}: not with --global")
+    from molslice.errors import MolsliceError
     from molslice.explanation.overview import write_overview
     from molslice.explanation.picture_folder import read_rows
     from molslice.explanation.score import PredictionScore, find_score
     from molslice.folders.fitted import ROW_COLUMNS, ROWS
-    from molslice.types import MolsliceError
 
     predictor = load_chosen_model(args)
     score = find_score(predictor, args.target, "shapley")
@@ -151,9 +151,9 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
 def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
     """Explain the SMILES of the command line; draw the only one if a picture is asked for."""
     from molslice.data.molecules.refusals import Refusals
+    from molslice.errors import MolsliceError
     from molslice.explanation.result import Contributions
     from molslice.files.atomic import write_atomically
-    from molslice.types import MolsliceError
 
     entries: list[dict[str, Any]] = []
     texts: list[str] = []

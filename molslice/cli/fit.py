@@ -229,8 +229,8 @@ def seed(text: str) -> int:
 
 def related_target(text: str) -> "RelatedTarget":
     """Parse a column of another table, `FILE:COLUMN`."""
+    from molslice.errors import MolsliceError
     from molslice.fitting.related import RelatedTarget
-    from molslice.types import MolsliceError
 
     try:
         return RelatedTarget.parse(text)

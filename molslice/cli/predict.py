@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain",
         action="store_true",
-        help="say whether each molecule is in the domain of the model, and its nearest training molecule",
+        help="say whether a molecule is like the training molecules, at the edge or outside, and the nearest",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"
@@ -143,7 +143,7 @@ def _predict_listed(
 ) -> int:
     from molslice.data.molecules.fragments import count_wildcards
     from molslice.data.molecules.refusals import Refusals, failure_text
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     conditions = given_conditions(args)
     predictions = predictor.predict_with_errors(

@@ -211,7 +211,7 @@ def _download(name: str, options: dict[str, Any]) -> None:
             failed.
     """
     from molslice.data import DATASETS, path_options, require_options
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     dataset = DATASETS.find(name)
     download = getattr(dataset, "download", None)
@@ -236,7 +236,7 @@ def _download(name: str, options: dict[str, Any]) -> None:
 def _of_name(args: argparse.Namespace) -> "Dataset":
     from molslice.data.molecules.ogb_download import download
     from molslice.data.molecules.pcqm4m import Pcqm4m
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     given: Path | None = args.root
     if given is None:

@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from molslice.cli.datasets import changes_rows, find_model_data
+    from molslice.errors import MolsliceError
     from molslice.files.atomic import reserved
     from molslice.report.training import short_name
     from molslice.report.write import write_report
-    from molslice.types import MolsliceError
 
     predictor = load_chosen_model(args)
     path, missing = args.out or Path(f"{short_name(predictor)}_report.html"), ""

@@ -69,7 +69,7 @@ def port_number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal arrives."""
-    from molslice.types import MolsliceError
+    from molslice.errors import MolsliceError
 
     try:
         import fastapi  # noqa: F401

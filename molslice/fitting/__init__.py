@@ -12,6 +12,7 @@ Modules, in the order in which `fit` uses them:
     learner_fits: Fits the learners of each fold.
     networks: Fine-tunes the encoder for each fold.
     errors: Held-out errors and their standard errors.
+    domain: The training molecules, and which others are like them.
     record, card: Writes the folder and its card.
 
 The learners are in `molslice.learners`, the folder is read by `molslice.folders.fitted`, and

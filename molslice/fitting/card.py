@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.uncertainty.similarity_rule import LEVEL
 
 NAMES = ("molslice fit", "random forest", "boosting")
 RARE = 0.2  # share of the rarer class below which the PR-AUC is shown
@@ -172,6 +173,30 @@ def _setting(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
+def describe_domain(record: Mapping[str, Any]) -> str:
+    """Say at which similarities the places of molecules begin; "" for pairs and in older folders."""
+    if (rule := record.get("domain")) is None:
+        return ""
+    edge, like = f"{rule['edge']:.2f}", f"{rule['like']:.2f}"
+    places = f"at the edge from {edge}, and outside below" if edge != like else "and outside below"
+    chosen = "" if rule["groups"] else "; there were too few rows to choose other similarities"
+    return (
+        f"A molecule is like the training molecules from a similarity of {like} to the nearest one, "
+        f"{places}{chosen}."
+    )
+
+
+def domain_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and one row for each group of out-of-fold rows of about one similarity."""
+    rule = record.get("domain") or {"groups": ()}
+    rows = []
+    for group in rule["groups"]:
+        covered = "-" if group["coverage"] is None else f"{group['coverage']:.0%}"
+        similarity = f"{group['low']:.2f} to {group['high']:.2f}"
+        rows.append([similarity, f"{group['rows']:,}", f"{group['error']:.2f}", covered])
+    return ["similarity", "rows", "error / mean error", f"in the {LEVEL:.0%} interval"], rows
+
+
 def write_card(record: Mapping[str, Any]) -> str:
     """Write the model card, Markdown."""
     header, rows = result_rows(record)
@@ -203,6 +228,7 @@ def write_card(record: Mapping[str, Any]) -> str:
             "",
             *(["## Tuning", "", *_markdown(*tuning), ""] if tuning[1] else []),
             *([note, ""] if (note := tuning_note(record)) else []),
+            *_domain_lines(record),
             "## Weights of the learners",
             "",
             *weights,
@@ -215,6 +241,13 @@ def write_card(record: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _domain_lines(record: Mapping[str, Any]) -> list[str]:
+    if not (sentence := describe_domain(record)):
+        return []
+    header, rows = domain_rows(record)
+    return ["## Domain", "", sentence, "", *([*_markdown(header, rows), ""] if rows else [])]
 
 
 def _split(options: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from molslice.data.molecules.input_files import name_of
-from molslice.data.molecules.side_columns import SideColumns
+from molslice.data.molecules.side_columns import SideColumns, split_unit
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import trimmed
 from molslice.files.urls import File
@@ -41,6 +41,21 @@ def checked_columns(role: str, columns: str | Sequence[str]) -> tuple[str, ...]:
     if twice := [name for name, count in Counter(name.strip() for name in names).items() if count > 1]:
         raise MolsliceError(f"the {role} {twice[0]!r} is given twice")
     return names
+
+
+def names_without_units(columns: Sequence[str], units: str | Sequence[str | None] | None) -> tuple[str, ...]:
+    """Return the name of each target: its column, without a unit in brackets at the end.
+
+    Brackets stay if the user says with "" that the target has no unit, or if a target or a column of
+    `rows.csv` would then have the same name. `units` are as in `checked_units`.
+    """
+    given = (units,) * len(columns) if units is None or isinstance(units, str) else units
+    plain = [split_unit(column)[0] for column in columns]
+    counts = Counter(name.strip() for name in plain)
+    return tuple(
+        name if asked != "" and counts[name.strip()] == 1 and name not in ROW_COLUMNS else column
+        for column, name, asked in zip(columns, plain, given, strict=True)
+    )
 
 
 def columns_of_targets(

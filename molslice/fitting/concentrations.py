@@ -36,8 +36,7 @@ def convert_units(
         counts = Counter(written[known & (written != "")].tolist())
         if not counts:
             continue
-        goal = options.units[index] if options.units and options.units[index] else ""
-        goal = goal or counts.most_common(1)[0][0]
+        goal = units[index] or counts.most_common(1)[0][0]
         if not was_detected or options.transform or len(counts) > 1:
             units[index] = goal
         without = int((known & (written == "")).sum())

@@ -20,7 +20,7 @@ Transform = Literal["p"]
 Scale = Literal["linear", "log"]
 SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 ELSEWHERE = (
-    *("smiles_column", "partner_column", "written", "kinds", "units"),
+    *("smiles_column", "partner_column", "written", "kinds", "units", "names"),
     *("fragment", "wildcards", "standardize", "strict"),
 )
 
@@ -36,6 +36,8 @@ class FitOptions:
         order: The classes of targets from the lowest to the highest, for each scale of classes.
         relations: The column of relations of each target, None for one without; None finds it.
         units: The unit of each target, "" for one without; empty for no units.
+        names: The name of each target, which differs from its column if this has the unit in brackets; empty
+            for the names of the columns.
         unit_columns: The column of units of each target, None for one without; None finds it.
         errors: The column of standard errors of each target, None for one without; None for no errors.
     """
@@ -59,6 +61,7 @@ class FitOptions:
     limits: Limits = "learn"
     relations: tuple[str | None, ...] | None = None
     units: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     unit_columns: tuple[str | None, ...] | None = None
     transform: Transform | None = None
     weight: str | None = None
@@ -134,6 +137,7 @@ class FitData:
         partner: The column of the second molecule; None for single molecules.
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
         symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
+        columns: The columns of the targets in the table.
     """
 
     smiles: list[str]
@@ -160,6 +164,7 @@ class FitData:
     partner: str | None = None
     partners: list[str] = field(default_factory=list)
     symmetric: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def known(self) -> np.ndarray:
@@ -373,3 +378,10 @@ class FitData:
             return values
         limited = self.limited[rows, index]
         return np.where(limited, np.clip(predicted, *self.bounds[:, rows, index]), values)
+
+    def informative(self, predicted: np.ndarray, rows: np.ndarray, index: int) -> np.ndarray:
+        """Return `nearest`, NaN for a limit that is met: it does not tell how large the error is."""
+        nearest = self.nearest(predicted, rows, index)
+        if self.bounds is None or self.types[index].has_classes:
+            return nearest
+        return np.where(self.limited[rows, index] & (nearest == predicted), np.nan, nearest)

@@ -32,7 +32,7 @@ from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_orders, listed_words
-from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets
+from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
 from molslice.fitting.data import SPLITS, Duplicates, FitData, FitOptions, Limits, Scale, Transform
 from molslice.fitting.networks import DEVICES
 from molslice.fitting.quality import QUALITIES
@@ -135,7 +135,8 @@ def fit(
             without weights.
         scale: Whether the learners predict the values of a number (`linear`) or their logarithms (`log`);
             None finds it for each target. Predictions are in the unit of the target in both cases.
-        units: Unit of all targets, or one for each; None for no unit.
+        units: Unit of all targets, or one for each; "" for no unit. None takes it from brackets at the end of
+            the name of a column, such as `logS [log mol/L]`; the target is then called `logS`.
         split: How to hold rows out: `random` (one tenth of the compounds), `scaffold` (one tenth, with
             scaffolds that no training row has), `cluster` (one tenth, in whole clusters of similar
             compounds), `time` (about one tenth, those first measured last; see `by`), `all` (no row is held
@@ -208,7 +209,7 @@ def fit(
         if not isinstance(value, str) and (name == "split" or value is not None):
             raise MolsliceError(f"{name} must be text, got {value!r}")
     names = checked_targets(target)
-    units = checked_units(units, names)
+    of_targets = checked_units(units, names)
     options = FitOptions(
         smiles_column=first,
         partner_column=partner,
@@ -228,7 +229,8 @@ def fit(
         duplicates=duplicates,
         limits=limits,
         relations=columns_of_targets("relation", relation, names),
-        units=units,
+        units=of_targets,
+        names=names_without_units(names, units),
         unit_columns=columns_of_targets("unit_column", unit_column, names),
         transform=transform,
         weight=weight,

@@ -13,6 +13,7 @@ from molslice.files.cache import file_checksum
 from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.domain import describe_domain
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
 from molslice.fitting.related import RelatedFit
 from molslice.fitting.stacks import Stacks
@@ -30,7 +31,6 @@ from molslice.folders.fitted import (
     save_learners,
 )
 from molslice.folders.run import model_file
-from molslice.inference.domain import TrainingDomain
 from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
@@ -137,6 +137,7 @@ def summarize(
             else {}
         ),
         **({"class_words": words} if words else {}),
+        **({"columns": list(data.columns)} if data.columns != data.names else {}),
         "source": path.name,
         "source_sha256": checksum,
         "smiles_column": data.smiles_column,
@@ -238,13 +239,9 @@ def write_fit(
     _calibrate(data, model.outcomes, model.folds, places).write(folder)
     known = order[learned[order]]
     if data.partner is None:  # pairs have no domain
-        # a mean over conditions, or the index of a class, would say little
-        several = np.array([one.several is not None for one in data.types])
-        values = np.where(several, np.nan, data.targets[known])
-        values = None if data.conditions or several.all() else values
-        TrainingDomain.of_smiles([data.molecules.canonical[row] for row in known], values=values).write(
-            folder
-        )
+        domain = describe_domain(data, known, model.outcomes, model.folds)
+        domain.write(folder)
+        record["domain"] = domain.rule.to_mapping()
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
 
@@ -269,11 +266,7 @@ def _calibrate(
     for index, (name, of_target, fit) in enumerate(zip(data.names, data.types, fitted, strict=True)):
         order = np.argsort(places[fit.rows])
         rows, predicted = fit.rows[order], fit.unseen[order]
-        truth = data.targets[rows, index]
-        if data.bounds is not None and not of_target.has_classes:
-            nearest = data.nearest(predicted, rows, index)
-            # a limit that is met does not tell how large the error is
-            truth = np.where(data.limited[rows, index] & (nearest == predicted), np.nan, nearest)
+        truth = data.informative(predicted, rows, index)
         held_out.append(
             HeldOut.of_rows(
                 name,

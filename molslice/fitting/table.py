@@ -9,7 +9,7 @@ from molslice.data.molecules.conditions import conditioned_rows
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.refusals import failure_text
-from molslice.data.molecules.side_columns import SideColumns, columns_beside
+from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers
 from molslice.files import tables
@@ -104,10 +104,11 @@ def read_fit_data(
     chosen, replaced = _choose_molecules(rows, options, findings, workers)
     described = describe_molecules(chosen, workers=workers, progress=progress)
     data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.types, column)
-    data.findings, data.notices, data.replaced = findings, notices, replaced
+    data.findings, data.notices, data.replaced, data.columns = findings, notices, replaced, names
     data.bounds, data.losses = values.bounds, [*values.losses]
     attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)
+    _name_targets(data, options)
     if any(unit_columns):
         convert_units(data, unit_columns, cells, options, path)
         converted = _check_outliers(data.targets, names, cells, options, path)
@@ -140,6 +141,20 @@ def read_fit_data(
     )
     _use_geometric_means(data, geometric, geometric_noise)
     return data
+
+
+def _name_targets(data: FitData, options: FitOptions) -> None:
+    """Give numbers the names of their columns without the units in brackets, and these units, and say so."""
+    names, units = [*data.names], [*data.units]
+    for index, name in enumerate(options.names):
+        column, written = data.names[index], split_unit(data.names[index])[1]
+        if name == column or data.types[index].has_classes:
+            continue
+        names[index], units[index] = name, units[index] or written
+        is_given = units[index] != written
+        source = f"as given, not {written}" if is_given else f"by the name of column {column!r}"
+        data.findings.append(f"{name}: in {units[index]}, {source}")
+    data.names, data.units = tuple(names), tuple(units)
 
 
 def _check_outliers(

@@ -23,12 +23,13 @@ from molslice.inference.columns import ERROR, SMILES, distinct_columns, predicti
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
 from molslice.inference.options import PLAIN, PredictionOptions
-from molslice.inference.predictions import IN_DOMAIN, NEAREST, REASON, SIMILARITY, Domain, Predictions
+from molslice.inference.predictions import NEAREST, PLACE, REASON, SIMILARITY, Domain, Predictions
 from molslice.inference.smiles_reader import default_workers
 from molslice.tasks.target_types import TargetType, column_slices, columns_of_kind, types_of
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
+from molslice.uncertainty.similarity_rule import OUTSIDE
 
 
 class ChunkReader(Protocol):
@@ -159,7 +160,7 @@ class SmilesPredictor(ABC):
             texts += [f"{name}_set" for name, one in zip(names, types, strict=True) if one.has_classes]
         if options.domain is not None:
             numbers.append(SIMILARITY)
-            texts += [IN_DOMAIN, REASON, NEAREST]
+            texts += [PLACE, REASON, NEAREST]
         names = distinct_columns([*numbers, *texts], taken=[*taken, *columns])
         return [*columns, *names[: len(numbers)]], names[len(numbers) :]
 
@@ -269,13 +270,13 @@ class SmilesPredictor(ABC):
     def _compare(
         self, domain: TrainingDomain, smiles: list[str], errors: list[str | None]
     ) -> list[Domain | None]:
-        """Compare rows with the training rows: the molecules, then the conditions of those that are alike."""
+        """Compare rows with the training rows: the molecules, then the conditions unless they are outside."""
         compared = domain.compare(smiles, errors)
         for place, (row, molecule) in enumerate(zip(smiles, compared, strict=True)):
-            if isinstance(row, Conditioned) and molecule is not None and molecule.in_domain:
+            if isinstance(row, Conditioned) and molecule is not None and molecule.place != OUTSIDE:
                 pairs = zip(self.conditions, row.values, strict=True)
                 if reason := next(filter(None, (one.outside(value) for one, value in pairs)), ""):
-                    compared[place] = replace(molecule, in_domain=False, reason=reason)
+                    compared[place] = replace(molecule, place=OUTSIDE, reason=reason)
         return compared
 
     @abstractmethod

@@ -1,7 +1,8 @@
-"""The domain of a model: whether a molecule is like those that it was trained on."""
+"""The domain of a model: how far a molecule is like those that it was trained on."""
 
 import contextlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
 from molslice.inference.predictions import Domain, Neighbor
 from molslice.types import MolsliceError
+from molslice.uncertainty.similarity_rule import EDGE, LIKE, OUTSIDE, SimilarityRule
 
 if TYPE_CHECKING:
     from molslice.chem.neighbors import Described
@@ -25,7 +27,8 @@ MOST = 100_000  # molecules; of more, this many are drawn
 NEIGHBORS = 3  # of a molecule
 QUERIES = 1_000  # molecules whose nearest other molecule is searched for the threshold
 SHARE = 0.05  # of the training molecules have their nearest other molecule below the threshold
-VALUES = "values"  # optional
+FAR_SIZE = 1.5  # times the largest number of heavy atoms, or the smallest divided by it, is outside
+VALUES, RULE = "values", "rule"  # optional
 FIELDS = {"starts": np.int64, "bins": np.uint16, "counts": np.uint8, "text": np.uint8}
 
 
@@ -39,6 +42,7 @@ class TrainingDomain:
         sizes: Smallest and largest number of heavy atoms.
         threshold: Similarity that 95% of them have at least with their nearest other molecule, which is no
             stereoisomer.
+        rule: Which similarities are like the training molecules; None for the usual ones.
         is_sample: Whether there are more training molecules.
         values: Their measured values, float32 [n, T] in the units of the targets, NaN where missing; None if
             they are not known.
@@ -52,12 +56,14 @@ class TrainingDomain:
         sizes: tuple[int, int],
         threshold: float,
         *,
+        rule: SimilarityRule | None = None,
         is_sample: bool = False,
         values: np.ndarray | None = None,
     ) -> None:
         self.smiles, self.index, self.elements = list(smiles), index, frozenset(elements)
         self.sizes, self.threshold, self.is_sample, self.values = sizes, threshold, is_sample, values
         self._known = frozenset(self.smiles)
+        self.rule = SimilarityRule.usual(threshold) if rule is None else rule
 
     @classmethod
     def of_smiles(
@@ -139,20 +145,23 @@ class TrainingDomain:
             )
             for row, similarity in self.index.most_similar(molecule.counts, NEIGHBORS)
         )
-        similarity = neighbors[0].similarity
-        reason = ""
+        place, reason = self._place(molecule, neighbors[0].similarity)
+        return Domain(place, reason, neighbors, molecule.smiles in self._known)
+
+    def _place(self, molecule: "Described", similarity: float) -> tuple[str, str]:
+        """Return the place of a molecule, and the reason if it is not like the training molecules."""
         if new := molecule.elements - self.elements:
-            reason = f"no training molecule contains {', '.join(sorted(new))}"
-        elif not self.sizes[0] <= molecule.size <= self.sizes[1]:
-            reason = (
-                f"{molecule.size} heavy atoms; training molecules have {self.sizes[0]} to {self.sizes[1]}"
-            )
-        elif similarity < self.threshold:
-            reason = (
-                f"similarity {similarity:.2f} to the nearest training molecule; 95% of the training "
-                f"molecules have at least {self.threshold:.2f}"
-            )
-        return Domain(not reason, reason, neighbors, molecule.smiles in self._known)
+            return OUTSIDE, f"no training molecule contains {', '.join(sorted(new))}"
+        (least, most), size = self.sizes, molecule.size
+        size_reason = f"{size} heavy atoms; training molecules have {least} to {most}"
+        if not least / FAR_SIZE <= size <= most * FAR_SIZE:
+            return OUTSIDE, size_reason
+        place = self.rule.place(similarity)
+        if place == LIKE:
+            return (LIKE, "") if least <= size <= most else (EDGE, size_reason)
+        start = self.rule.like if place == EDGE else self.rule.edge
+        shown = math.floor(100 * similarity) / 100  # not rounded up to the similarity that it is below
+        return place, f"similarity {shown:.2f} to the nearest training molecule, below {start:.2f}"
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
@@ -178,6 +187,7 @@ class TrainingDomain:
             "sizes": list(self.sizes),
             "threshold": self.threshold,
             "is_sample": self.is_sample,
+            **({RULE: self.rule.to_mapping()} if self.rule.groups else {}),
         }
         write_atomically(folder / DOMAIN, json.dumps(header) + "\n")
 
@@ -206,8 +216,10 @@ class TrainingDomain:
                 raise ValueError(
                     f"values are {values.dtype} {list(values.shape)} for {len(smiles)} molecules"
                 )
+            rule = SimilarityRule.from_mapping(header[RULE]) if RULE in header else None
             elements, index = list(map(str, header["elements"])), CountIndex(*index)
-            return cls(smiles, index, elements, (least, most), threshold, is_sample=is_sample, values=values)
+            sizes, optional = (least, most), {"rule": rule, "is_sample": is_sample, "values": values}
+            return cls(smiles, index, elements, sizes, threshold, **optional)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
 

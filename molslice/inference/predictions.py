@@ -9,7 +9,7 @@ import numpy as np
 from molslice.tasks.target_types import TargetType, columns_of_kind, has_named_classes
 
 NOT_FINITE = "the prediction for this molecule is not finite"
-IN_DOMAIN, REASON, NEAREST, SIMILARITY = "in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"
+PLACE, REASON, NEAREST, SIMILARITY = "domain", "domain_reason", "nearest_smiles", "nearest_similarity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Domain:
     """How a molecule compares with the training molecules.
 
     Attributes:
-        in_domain: Whether it is like them.
-        reason: Why it is not; empty if it is.
+        place: `like the training molecules`, `at the edge` or `outside`; see
+            `molslice.uncertainty.similarity_rule`.
+        reason: Why it is not like them; empty if it is.
         neighbors: The most similar training molecules, at most three and at least one; of equals the first.
         is_training: Whether it is a known training molecule.
     """
 
-    in_domain: bool
+    place: str
     reason: str
     neighbors: tuple[Neighbor, ...]
     is_training: bool = False
@@ -225,7 +226,7 @@ def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401
 def _domain_texts(domain: Domain | None) -> list[str]:
     if domain is None:
         return ["", "", ""]
-    return ["true" if domain.in_domain else "false", domain.reason, domain.nearest_smiles]
+    return [domain.place, domain.reason, domain.nearest_smiles]
 
 
 def text_to_json(text: str | None) -> str | bool | None:

@@ -19,6 +19,7 @@ from molslice.inference.options import PredictionOptions
 from molslice.inference.predictions import Predictions, TableRows
 from molslice.registry import check_choice
 from molslice.types import MolsliceError
+from molslice.uncertainty.similarity_rule import OUTSIDE
 
 By = Literal["probability", "value", "improvement", "uncertainty"]
 ORDERS: tuple[By, ...] = get_args(By)
@@ -239,7 +240,7 @@ class Ranker:
         elif self.by == "uncertainty":
             values = self._widths(predictions) if goal.label is None else values * (1.0 - values)
         domain = predictions.domain or [None] * len(values)
-        inside = [not self.in_domain or (one is not None and one.in_domain) for one in domain]
+        inside = [not self.in_domain or (one is not None and one.place != OUTSIDE) for one in domain]
         trained = np.array([one is not None and one.is_training for one in domain], bool)
         return Scores(values, margins, probabilities, improvements, good & np.array(inside, bool), trained)
 

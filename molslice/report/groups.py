@@ -9,9 +9,12 @@ import numpy as np
 
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
+from molslice.data.molecules.base import ArraysOnly
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
 from molslice.tasks.metrics import roc_auc
+from molslice.uncertainty.similarity_rule import PLACES
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
 MOST_TRAINING_ROWS = 50_000  # finding a scaffold takes about a millisecond
@@ -71,6 +74,22 @@ def by_scaffold(measured: Measured) -> Groups | None:
     if not train or measured.judged.name == "train":
         return None
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
+
+
+def by_domain(measured: Measured) -> Groups | None:
+    """Group the molecules of the judged split by how far they are like the training molecules.
+
+    Returns:
+        The groups; None if the training molecules are not known, are judged, or the data have no SMILES.
+    """
+    model, dataset, rows = measured.predictor, measured.dataset, measured.judged.rows
+    domain = model.known_domain()
+    if domain is None or measured.judged.name == "train" or isinstance(dataset, ArraysOnly):
+        return None
+    smiles = dataset.smiles()
+    treated = choose_fragments([smiles[row] for row in rows], *model.treatment).smiles
+    compared = domain.compare(treated, [None] * len(rows))
+    return {place: np.array([one is not None and one.place == place for one in compared]) for place in PLACES}
 
 
 def group_metric(measured: Measured, target: int) -> str:

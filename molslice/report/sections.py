@@ -9,7 +9,7 @@ import numpy as np
 
 from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
-from molslice.fitting.card import STANDARD_ERROR, further_rows, result_rows
+from molslice.fitting.card import STANDARD_ERROR, describe_domain, domain_rows, further_rows, result_rows
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import rank_texts, size_label, size_of
 from molslice.report.charts import (
@@ -24,7 +24,15 @@ from molslice.report.charts import (
     draw_widths,
     drawn_rows,
 )
-from molslice.report.groups import Groups, by_element, by_scaffold, by_size, group_metric, score_groups
+from molslice.report.groups import (
+    Groups,
+    by_domain,
+    by_element,
+    by_scaffold,
+    by_size,
+    group_metric,
+    score_groups,
+)
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import (
     FEW,
@@ -216,8 +224,19 @@ def uncertainty(measured: Measured) -> Html:
         *(paragraph(note, soft=True) for note in notes),
         table(["target", "molecules", *COVERAGE, size_label(*result["targets"])], rows),
         *tables,
+        *_domain(measured),
         *_left_out(measured),
     )
+
+
+def _domain(measured: Measured) -> list[Html]:
+    """Return how a fit tells molecules that are like its training molecules from others."""
+    if not isinstance(measured.predictor, FittedPredictor):
+        return []
+    record = measured.predictor.model.about
+    sentence, (header, rows) = describe_domain(record), domain_rows(record)
+    caption = "Out-of-fold errors by similarity to the nearest training molecule of the other folds"
+    return [*([paragraph(sentence)] if sentence else []), *([table(header, rows, caption)] if rows else [])]
 
 
 def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
@@ -258,7 +277,7 @@ def _set_tables(target: Mapping[str, Any]) -> list[Html]:
 
 
 def groups(measured: Measured) -> Html:
-    """Return errors by size, element and scaffold."""
+    """Return errors by size, element, scaffold and domain."""
     parts = [
         paragraph(
             f"Errors on the split {measured.judged.name}. A molecule is in the group of each of its "
@@ -268,6 +287,8 @@ def groups(measured: Measured) -> Html:
     kinds = {"heavy atoms": by_size(measured), "element": by_element(measured)}
     if (scaffolds := by_scaffold(measured)) is not None:
         kinds["Bemis-Murcko scaffold"] = scaffolds
+    if (domain := by_domain(measured)) is not None:
+        kinds["domain"] = domain
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         tables = [_group_table(measured, index, kind, groups) for kind, groups in kinds.items()]
         parts += [heading(with_unit(name, unit)), side_by_side(*tables)]

@@ -81,8 +81,10 @@ class Neighbor(BaseModel):
 class Domain(BaseModel):
     """How a molecule compares with the training molecules of the model."""
 
-    in_domain: bool = Field(description="whether it is like them")
-    reason: str = Field(description="why it is not; empty if it is")
+    place: Literal["like the training molecules", "at the edge", "outside"] = Field(
+        description="how far it is like them"
+    )
+    reason: str = Field(description="why it is not like them; empty if it is")
     neighbors: list[Neighbor] = Field(description="the most similar training molecules, at most three")
 
 

@@ -192,7 +192,7 @@ def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
         }
         for neighbor in domain.neighbors
     ]
-    return {"in_domain": domain.in_domain, "reason": domain.reason, "neighbors": neighbors}
+    return {"place": domain.place, "reason": domain.reason, "neighbors": neighbors}
 
 
 def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: int) -> dict[str, Any]:

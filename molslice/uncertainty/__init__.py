@@ -6,6 +6,7 @@ Modules:
     probabilities: Calibration of probabilities.
     scores: Rank correlation, miscalibration area and calibration error.
     difficulty: The expected error of a row.
+    similarity_rule: How similar a molecule is to training molecules whose errors are as usual.
     calibration: Held-out predictions of a model, and their file in its folder.
 
 Imports: numpy, `molslice.files`, `molslice.types`. The package knows no models and no molecules.

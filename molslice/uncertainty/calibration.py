@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from safetensors.numpy import save
 
+from molslice.errors import MolsliceError
 from molslice.files.atomic import write_atomically
 from molslice.files.parsing import read_json_object
 from molslice.files.received import read_arrays
-from molslice.types import MolsliceError
 from molslice.uncertainty.conformal import check_level, check_rows, class_sets, intervals
 from molslice.uncertainty.distribution import expected_excess, probability_below
 from molslice.uncertainty.probabilities import calibrate, fit_platt

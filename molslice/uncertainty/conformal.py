@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 CELLS = 1 << 22  # numbers of an array of new rows by held-out rows
 

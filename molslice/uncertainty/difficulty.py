@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from molslice.types import MolsliceError
+from molslice.errors import MolsliceError
 
 OFFSET = 0.1  # share of the mean that is added to an indicator, which may be zero, before the logarithm
 LIMIT = 3.0  # standard deviations of the logarithm; a new molecule may be far outside of the training range

@@ -156,5 +156,5 @@ def test_intervals_domain_and_fragments_have_the_same_bytes(tmp_path, capsys):
         assert (found["rows"], found["failed"], found["replaced"]) == (11, 1, 1)
     text = (tmp_path / "local.csv").read_text()
     assert (tmp_path / "ray.csv").read_text() == text
-    assert "in_domain" in text.partition("\n")[0]
+    assert "domain_reason" in text.partition("\n")[0]
     assert "_lower" in text.partition("\n")[0]

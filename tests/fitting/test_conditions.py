@@ -458,8 +458,8 @@ def test_intervals_and_the_domain_know_the_conditions(model):
     predictions = predictor.predict_with_errors(smiles, conditions=given, interval=0.9, domain=True)
     assert (predictions.lower < predictions.values).all()
     inside, outside = predictions.domain
-    assert inside.in_domain
-    assert not outside.in_domain
+    assert inside.place == "like the training molecules"
+    assert outside.place == "outside"
     assert outside.reason.startswith("temperature 340 is outside the training rows, 278")
     assert inside.neighbors[0].measured is None  # a mean over temperatures would mislead
 

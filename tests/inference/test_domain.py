@@ -14,6 +14,7 @@ from molslice.inference.domain import ARRAYS, DOMAIN, TrainingDomain
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
+from molslice.uncertainty.similarity_rule import EDGE, LIKE, OUTSIDE, SimilarityRule
 from tests.chem.test_neighbors import slow_similarity
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
@@ -74,8 +75,30 @@ def test_stereoisomers_do_not_raise_the_threshold():
 )
 def test_a_molecule_outside_has_one_reason(known, text, reason):
     (found,) = known.compare([text], [None])
-    assert not found.in_domain
+    assert found.place == OUTSIDE
     assert found.reason.startswith(reason)
+
+
+def test_a_molecule_between_two_similarities_is_at_the_edge(smiles):
+    (found,) = TrainingDomain.of_smiles(smiles).compare(["CCOC(=O)c1ccccc1N"], [None])
+    similarity, domain = found.nearest_similarity, TrainingDomain.of_smiles(smiles)
+    shown = int(100 * similarity) / 100
+    for edge, like, place in ((0.0, 0.01, LIKE), (0.01, 0.99, EDGE), (0.98, 0.99, OUTSIDE)):
+        domain.rule = SimilarityRule(edge, like)
+        (found,) = domain.compare(["CCOC(=O)c1ccccc1N"], [None])
+        start = {LIKE: None, EDGE: like, OUTSIDE: edge}[place]
+        reason = (
+            f"similarity {shown:.2f} to the nearest training molecule, below {start:.2f}" if start else ""
+        )
+        assert (found.place, found.reason) == (place, reason)
+
+
+@pytest.mark.parametrize(("size", "place"), [(30, LIKE), (31, EDGE), (45, EDGE), (46, OUTSIDE)])
+def test_a_larger_molecule_is_at_the_edge_and_a_much_larger_one_outside(size, place):
+    known = TrainingDomain.of_smiles(["C" * 20, "C" * 30])
+    (found,) = known.compare(["C" * size], [None])
+    reason = "" if place == LIKE else f"{size} heavy atoms; training molecules have 20 to 30"
+    assert (found.place, found.reason) == (place, reason)
 
 
 def test_a_training_molecule_is_in_the_domain_and_its_own_nearest(known, smiles):
@@ -83,7 +106,7 @@ def test_a_training_molecule_is_in_the_domain_and_its_own_nearest(known, smiles)
     assert found[2] is None
     for each, text in zip(found, smiles[:5], strict=True):
         if each is not None:
-            assert (each.in_domain, each.reason, each.nearest_similarity) == (True, "", 1.0)
+            assert (each.place, each.reason, each.nearest_similarity) == (LIKE, "", 1.0)
             assert describe(each.nearest_smiles).smiles == describe(text).smiles
 
 
@@ -172,10 +195,9 @@ def test_tables_have_columns_of_the_domain(folder, known, smiles, tmp_path, work
     for row, domain in zip(rows, expected, strict=True):
         empty = None if ending == ".jsonl" else ""
         if domain is None:
-            assert (row["in_domain"], row["domain_reason"], row["nearest_smiles"]) == (empty,) * 3
+            assert (row["domain"], row["domain_reason"], row["nearest_smiles"]) == (empty,) * 3
             continue
-        flag = domain.in_domain if ending == ".jsonl" else str(domain.in_domain).lower()
-        assert row["in_domain"] == flag
+        assert row["domain"] == domain.place
         assert (row["domain_reason"] or "") == domain.reason
         assert row["nearest_smiles"] == domain.nearest_smiles
         assert float(row["nearest_similarity"]) == pytest.approx(domain.nearest_similarity, abs=1e-6)
@@ -183,12 +205,12 @@ def test_tables_have_columns_of_the_domain(folder, known, smiles, tmp_path, work
 
 def test_python_and_the_command_compare_too(folder, smiles, capsys):
     found = load_model(folder).predict_with_errors([smiles[0], "[Ru]"], domain=True)
-    assert [each.in_domain for each in found.domain] == [True, False]
+    assert [each.place for each in found.domain] == [LIKE, OUTSIDE]
     assert load_model(folder).predict_with_errors([], domain=True).domain == []
     assert load_model(folder).predict_with_errors(smiles[:1]).domain is None
     assert main(["predict", str(folder), "--smiles", "[Ru]", "--domain", "--json", "--quiet"]) == 0
     row = json.loads(capsys.readouterr().out)["predictions"][0]
-    assert row["in_domain"] is False
+    assert row["domain"] == OUTSIDE
     assert row["domain_reason"] == "no training molecule contains Ru"
 
 

@@ -132,8 +132,8 @@ def test_a_row_that_any_member_cannot_predict_has_its_reason(ensemble, monkeypat
 
 
 def test_texts_of_sets_and_domain_are_those_of_their_rows():
-    near = Domain(True, "", (Neighbor("CC", 0.5), Neighbor("CO", 0.25)))
-    far = Domain(False, "too large", (Neighbor("C", 0.125),))
+    near = Domain("at the edge", "", (Neighbor("CC", 0.5), Neighbor("CO", 0.25)))
+    far = Domain("outside", "too large", (Neighbor("C", 0.125),))
     sets = np.zeros((4, 2, 2), bool)
     sets[0, :, 0], sets[1, 1, 1], sets[2] = True, True, True
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -148,10 +148,10 @@ def test_texts_of_sets_and_domain_are_those_of_their_rows():
     )
     rows = predictions.table_rows()
     assert rows.texts == [
-        ["0", "0", "true", "", "CC"],
-        ["", "1", "false", "too large", "C"],
+        ["0", "0", "at the edge", "", "CC"],
+        ["", "1", "outside", "too large", "C"],
         ["", "", "", "", ""],
-        ["", "", "true", "", "CC"],
+        ["", "", "at the edge", "", "CC"],
     ]
     similarity = np.array([[0.5], [0.125], [np.nan], [0.5]], np.float32)
     np.testing.assert_array_equal(

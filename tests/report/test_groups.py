@@ -10,9 +10,10 @@ from molslice.chem.featurize import molecule_arrays
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
 from molslice.inference.domain import TrainingDomain
-from molslice.report.groups import by_element, by_scaffold, by_size, score_groups, summarize
+from molslice.report.groups import by_domain, by_element, by_scaffold, by_size, score_groups, summarize
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.tasks.target_types import TargetType
+from molslice.uncertainty.similarity_rule import PLACES, SimilarityRule
 from tests.inference.models import embedded_smiles
 
 SMILES = ("CCO", "c1ccccc1", "CCCl", "c1ccncc1", "c1ccccc1C", "O", "CC(=O)Nc1ccccc1", "C1CC1")
@@ -34,6 +35,7 @@ class Data:
 
 class Model:
     domain, types = None, (TargetType("regression"),)
+    treatment = "keep", "refuse", "no"
 
     def known_domain(self):
         return self.domain
@@ -116,6 +118,20 @@ def test_scaffolds_are_not_compared_with_a_sample_of_the_training_molecules(meas
     measured.predictor.domain = TrainingDomain.of_smiles(["c1ccncc1C", "O"])
     measured.predictor.domain.is_sample = True
     assert scores(measured, by_scaffold(measured)) == expected
+
+
+def test_molecules_are_grouped_by_their_domain(measured):
+    assert by_domain(measured) is None  # the training molecules are not known
+    measured.predictor.domain = TrainingDomain.of_smiles([SMILES[row] for row in TRAIN])
+    measured.predictor.domain.rule = SimilarityRule(0.3, 0.6)
+    measured.dataset.smiles = lambda: list(SMILES)
+    compared = measured.predictor.domain.compare([SMILES[row] for row in TEST], [None] * 6)
+    groups = by_domain(measured)
+    assert list(groups) == list(PLACES)
+    for place, rows in groups.items():
+        assert rows.tolist() == [one.place == place for one in compared]
+    judged = replace(measured.splits[0], name="train")
+    assert by_domain(replace(measured, splits=(judged,))) is None  # these are the training molecules
 
 
 def test_scaffolds_of_arrays_are_those_of_the_smiles():

@@ -95,7 +95,7 @@ ROW = {
         "spread": {"size_m": 0.1},
     },
     "domain": {
-        "in_domain": False,
+        "place": "outside",
         "reason": ATTACK,
         "neighbors": [
             {"smiles": "CCN", "similarity": 0.5, "measured": {"size_m": 2.5}},
@@ -123,7 +123,7 @@ def test_intervals_and_the_nearest_molecule_are_shown(open_page):
     assert asked == [
         {"smiles": ASPIRIN, "model": "fitted", "interval": 0.9, "domain": True, "conditions": None}
     ]
-    assert page.locator("#nearest-text").inner_text() == f"Outside the domain: {ATTACK}."
+    assert page.locator("#nearest-text").inner_text() == f"The molecule is outside: {ATTACK}."
     assert [
         [line for line in item.inner_text().split("\n") if line]
         for item in page.locator("#neighbors li").all()

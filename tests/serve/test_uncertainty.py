@@ -114,7 +114,7 @@ def test_the_nearest_training_molecule_is_that_of_the_model(client, fitted):
     request = {"smiles": [nearest, "bad", "[U]"], "model": "size", "domain": True}
     near, bad, far = client.post("/predict", json=request).json()["predictions"]
     wanted = load_model(fitted["size"]).predict_with_errors(request["smiles"], domain=True).domain
-    assert near["domain"]["in_domain"] is wanted[0].in_domain
+    assert near["domain"]["place"] == wanted[0].place
     assert [each["smiles"] for each in near["domain"]["neighbors"]] == [
         each.smiles for each in wanted[0].neighbors
     ]
@@ -122,7 +122,7 @@ def test_the_nearest_training_molecule_is_that_of_the_model(client, fitted):
     assert first["similarity"] == wanted[0].nearest_similarity == 1
     assert first["measured"] == {"size": len(nearest)}
     assert bad["domain"] is None
-    assert far["domain"]["in_domain"] is False
+    assert far["domain"]["place"] == "outside"
     assert "U" in far["domain"]["reason"]
 
 
@@ -193,6 +193,6 @@ def test_a_file_gets_the_columns_of_its_intervals(client):
     job = upload(client, "smiles\nCCO\n", model="size", interval=0.8, domain=True).json()
     columns = finished(client, job)["columns"]
     assert columns[:4] == ["size", "size_lower", "size_upper", "size_spread"]
-    assert set(columns[4:]) == {"in_domain", "domain_reason", "nearest_smiles", "nearest_similarity"}
+    assert set(columns[4:]) == {"domain", "domain_reason", "nearest_smiles", "nearest_similarity"}
     (row,) = csv.DictReader(io.StringIO(client.get(f"/files/{job['id']}/result").text))
     assert float(row["size_lower"]) < float(row["size"]) < float(row["size_upper"])

@@ -1,4 +1,4 @@
-"""Columns that say what a number means, such as its relation (`>`) or its unit."""
+"""Columns that say what a number means, such as its relation (`>`) or its unit, and units in their names."""
 
 import re
 from collections import Counter
@@ -21,7 +21,12 @@ _BASE = (
     r"(?:M|mol|molar|g|gram|L|l|m|s|sec|h|hr|hour|min|d|day|eV|J|cal|Pa|bar|V|K|C|Da|hartree|Ha|U|IU|cells)"
 )
 _TERM = rf"(?:{_PREFIX}{_BASE}s?(?:\^?[-+]?\d)?|°[CF]|%|ppm|ppb|10\^?-?\d+|10'-?\d+)"
-_UNIT = re.compile(rf"{_TERM}(?:\s*[./·*^ ]\s*{_TERM})*")
+_COUNT = r"(?:\d+(?:[.e^]\d+)?\s*)?"  # as in uL/min/1e6cells
+_UNITS = rf"{_TERM}(?:\s*[./·*^ ]\s*{_COUNT}{_TERM})*"
+_UNIT = re.compile(_UNITS)
+_LOGARITHM = r"(?:[-−]?\s*(?:log(?:_?10)?|lg|ln)\s*)"
+_UNIT_IN_NAME = re.compile(rf"{_LOGARITHM}?{_UNITS}|{_LOGARITHM}\(\s*{_UNITS}\s*\)")
+_BRACKETS = re.compile(r"(.*\S)\s*(?:\[(?P<square>[^\[\]]+)\]|\((?P<round>(?:[^()]|\([^()]*\))+)\))")
 
 
 class SideColumns:
@@ -88,6 +93,18 @@ class SideColumns:
                 f"all values of {targets} are {advice}"
             )
         return sentences
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """Divide the name of a column into the name of what is measured and its unit in brackets.
+
+    Returns:
+        `logS` and `log mol/L` for `logS [log mol/L]` or `logS (log mol/L)`; the name and "" if there is no
+        unit in brackets at its end, as in `(R)-logP` or `activity [pKi]`.
+    """
+    found = _BRACKETS.fullmatch(name.strip())
+    unit = ((found["square"] or found["round"]) if found else "").strip()
+    return (found[1], unit) if found and _UNIT_IN_NAME.fullmatch(unit) else (name, "")
 
 
 def columns_beside(

@@ -8,13 +8,14 @@ import numpy as np
 from molslice.chem.concentrations import is_same_unit, plain_unit
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import ReadValues, plain_cell, read_limits
-from molslice.data.molecules.side_columns import SideColumns, columns_beside
+from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.target_types import TargetType, column_slices
+from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 
 
@@ -29,7 +30,8 @@ class MeasuredValues:
         table: The input.
 
     Attributes:
-        columns: Number of each target that has a column, by its name.
+        columns: Number of each target that has a column, by the name of the column. It has the name of the
+            target, or this name and the unit of the target in brackets.
         trained: Number of rows with a value whose molecule is a known training molecule of the model.
 
     Raises:
@@ -41,7 +43,7 @@ class MeasuredValues:
         self._targets, self._smiles = targets, table.smiles_column
         self._treatment = predictor.fragment, predictor.standardize
         present = {name.strip() for name in table.names}
-        self.columns = {name: index for index, name in enumerate(targets.names) if name.strip() in present}
+        self.columns = _columns_of(targets, table.names)
         if not self.columns:
             raise MolsliceError(
                 f"{name_of(table.paths)} has no measured values: no column {' or '.join(targets.names)}"
@@ -50,7 +52,7 @@ class MeasuredValues:
             table.find(name)
         self._relations: dict[str, str] = {}
         self._unit_columns: dict[str, str] = {}
-        self._units = dict(zip(targets.names, map(_plain_unit, targets.units), strict=True))
+        self._units = {name: _plain_unit(targets.units[index]) for name, index in self.columns.items()}
         self._types = predictor.types
         self._numbers = {name for name, index in self.columns.items() if not self._types[index].has_classes}
         if self._numbers:
@@ -148,7 +150,7 @@ class MeasuredValues:
         for place, (name, index) in enumerate(self.columns.items()):
             truth, of_target = values[:, place], self._types[index]
             entry = {
-                "name": name,
+                "name": self._targets.names[index],
                 "unit": self._targets.units[index] if of_target.several is None else "",
                 "count": int(np.isfinite(truth).sum()),
                 **({"limits": int(self._limits[place])} if self._limits[place] else {}),
@@ -156,6 +158,21 @@ class MeasuredValues:
             measured = of_target.measure(predicted[:, self._places[name]], truth)
             entries += [{**entry, "metric": metric, "value": value} for metric, value in measured.items()]
         return entries
+
+
+def _columns_of(targets: TargetInfo, names: Sequence[str]) -> dict[str, int]:
+    """Return the number of each target that has a column in a table, by the name of the column."""
+    present, columns = dict.fromkeys(map(str.strip, names)), dict[str, int]()
+    for index, (target, unit) in enumerate(zip(targets.names, targets.units, strict=True)):
+        divided = {name: split_unit(name) for name in present if unit}
+        others = [
+            name
+            for name, (plain, of_name) in divided.items()
+            if plain == target and is_same_unit(of_name, unit)
+        ]
+        if column := target if target.strip() in present else next(iter(others), None):
+            columns[column] = index
+    return columns
 
 
 def _plain_unit(cell: str) -> str:

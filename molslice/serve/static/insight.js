@@ -26,8 +26,7 @@ export function hideInsight() {
 
 // Show how a molecule compares with the training molecules, and the nearest of them with their measured values.
 export function showDomain(domain, targets) {
-  nearestText.textContent = domain.in_domain ? "The molecule is like the training molecules."
-    : `Outside the domain: ${domain.reason}.`;
+  nearestText.textContent = `The molecule is ${domain.place}${domain.reason ? `: ${domain.reason}` : ""}.`;
   neighbors.replaceChildren(...domain.neighbors.map((each) => neighbor(each, targets)));
   nearest.hidden = false;
 }

@@ -1,0 +1,114 @@
+"""The domain of a fit: its training molecules, and the rule that its out-of-fold errors give."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from molslice.chem.neighbors import CountIndex
+from molslice.fitting.data import FitData
+from molslice.fitting.learner_fits import TargetFit
+from molslice.inference.domain import TrainingDomain
+from molslice.uncertainty.conformal import quantile_rank, required_rows
+from molslice.uncertainty.similarity_rule import LEVEL, SimilarityRule
+
+MOST_COMPARED = 2_000  # training rows whose nearest molecule of the other folds is searched
+
+
+def describe_domain(
+    data: FitData, rows: np.ndarray, outcomes: Sequence[TargetFit], folds: np.ndarray
+) -> TrainingDomain:
+    """Describe the training molecules of a fit of single molecules.
+
+    Args:
+        data: The rows.
+        rows: The training rows in the order in which they are kept, int [k].
+        outcomes: What is fitted to each target.
+        folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
+    """
+    # a mean over conditions, or the index of a class, would say little
+    several = np.array([one.several is not None for one in data.types])
+    values = np.where(several, np.nan, data.targets[rows])
+    values = None if data.conditions or several.all() else values
+    domain = TrainingDomain.of_smiles([data.molecules.canonical[row] for row in rows], values=values)
+    compared = rows
+    if len(rows) > MOST_COMPARED:
+        compared = np.sort(np.random.default_rng(0).choice(rows, MOST_COMPARED, replace=False))
+    errors, covered = _errors(data, outcomes)
+    similarities = _similarities(data.molecules.counts, compared, folds)
+    domain.rule = SimilarityRule.choose(
+        similarities, errors[compared], covered[compared], threshold=domain.threshold
+    )
+    return domain
+
+
+def _similarities(counts: np.ndarray, rows: np.ndarray, folds: np.ndarray) -> np.ndarray:
+    """Find the similarity of rows to the nearest molecule that was learned by the models which predict them.
+
+    It is averaged over the assignments, float64 [k].
+    """
+    learned = np.flatnonzero(folds[0] >= 0)
+    index, of_learned = CountIndex.from_counts(counts[learned]), folds[:, learned]
+    nearest = np.empty(len(rows))
+    for place, row in enumerate(rows):
+        similarities = index.similarities(counts[row])
+        nearest[place] = np.mean(
+            [
+                similarities[of_fold != folds[number, row]].max(initial=0.0)
+                for number, of_fold in enumerate(of_learned)
+            ]
+        )
+    return nearest
+
+
+def _errors(data: FitData, outcomes: Sequence[TargetFit]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean relative out-of-fold error of each row, and the share of its intervals that hold it.
+
+    An error is relative to the mean error of its target. The error of a class is one minus the probability of
+    the measured one. A target with fewer rows than an interval needs has no intervals.
+
+    Returns:
+        float64 [n] each, NaN for a row without any.
+    """
+    errors, covered = np.full((2, len(data.smiles), len(outcomes)), np.nan)
+    for index, (of_target, fit) in enumerate(zip(data.types, outcomes, strict=True)):
+        truth = data.informative(fit.unseen, fit.rows, index)
+        if of_target.has_classes:
+            of_rows = _class_errors(fit.unseen, truth)
+        else:
+            of_rows = _number_errors(fit.unseen, truth, logarithmic=data.logarithmic[index])
+            covered[fit.rows, index] = _are_covered(of_rows, fit.expected)
+        if (mean := np.nanmean(of_rows)) > 0:
+            errors[fit.rows, index] = of_rows / mean
+    return _mean_of_rows(errors), _mean_of_rows(covered)
+
+
+def _class_errors(probabilities: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return one minus the probability of each class, [n]: of class 1, [n], or of each class, [n, K]."""
+    if probabilities.ndim == 1:
+        return np.abs(classes - probabilities)
+    return 1.0 - np.take_along_axis(probabilities, classes.astype(np.int64)[:, None], axis=1)[:, 0]
+
+
+def _number_errors(predicted: np.ndarray, truth: np.ndarray, *, logarithmic: bool) -> np.ndarray:
+    """Return absolute errors, [n], of the logarithms if these are learned; NaN where there is none."""
+    if not logarithmic:
+        return np.abs(predicted - truth)
+    positive = (predicted > 0) & (truth > 0)
+    ratios = np.divide(predicted, truth, out=np.full(len(truth), np.nan), where=positive)
+    return np.abs(np.log10(ratios))
+
+
+def _are_covered(errors: np.ndarray, expected: np.ndarray | None) -> np.ndarray:
+    """Return 1 for an error in its interval and 0 for another one, float64 [n]; NaN without an interval."""
+    scores = errors / (1.0 if expected is None else expected)
+    known = np.sort(scores[np.isfinite(scores)])
+    if len(known) < required_rows(LEVEL):
+        return np.full(len(errors), np.nan)
+    return np.where(np.isfinite(scores), scores <= known[quantile_rank(len(known), LEVEL) - 1], np.nan)
+
+
+def _mean_of_rows(values: np.ndarray) -> np.ndarray:
+    """Return the mean of the known values of each row, float64 [n]; NaN without any."""
+    known = np.isfinite(values)
+    sums = np.where(known, values, 0.0).sum(1)
+    return np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
