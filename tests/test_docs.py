@@ -106,34 +106,6 @@ def test_importing_molslice_imports_no_torch():
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
-EXAMPLES = [path.stem for path in sorted((ROOT / "examples").glob("*.py"))]
-END = "--- end of an example ---\n"
-
-
-@pytest.fixture(scope="module")
-def printed():
-    """What each example prints, all of them run by one process."""
-    program = "import runpy, sys\nfor name in sys.argv[2:]:\n"
-    program += (
-        "    runpy.run_path(f'examples/{name}.py', run_name='__main__')\n    print(sys.argv[1], end='')"
-    )
-    command = [sys.executable, "-c", program, END, *EXAMPLES]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    return {**dict.fromkeys(EXAMPLES, run.stderr), **dict(zip(EXAMPLES, run.stdout.split(END), strict=False))}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_prints_what_is_shown(name, printed):
-    assert printed[name] == (ROOT / "examples/outputs" / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def test_the_page_of_examples_includes_each_program_and_its_output():
-    page = (ROOT / "docs/guides/examples.md").read_text(encoding="utf-8")
-    files = [*sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "examples/outputs").glob("*.txt"))]
-    missing = [file.name for file in files if f'\n--8<-- "{file.relative_to(ROOT).as_posix()}"\n' not in page]
-    assert missing == []
-
-
 def example(page, tmp_path):
     """Return the names that the file in a guide defines."""
     text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
