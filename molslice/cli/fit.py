@@ -31,7 +31,7 @@ from molslice.cli.arguments import (
 from molslice.cli.console import tell, tell_refusals, text_table, write, write_json
 
 if TYPE_CHECKING:
-    from molslice.fitting.related import RelatedTarget
+    from molslice.fitting.related_target import RelatedTarget
 
 SUMMARY = "fit a model to your own measurements"
 EXAMPLE = """\
@@ -215,14 +215,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def members(text: str) -> int:
     """Parse a number of folds."""
-    from molslice.fitting.fit import MAX_FOLDS, MIN_FOLDS
+    from molslice.fitting.first_checks import MAX_FOLDS, MIN_FOLDS
 
     return whole_number(text, MIN_FOLDS, MAX_FOLDS)
 
 
 def seed(text: str) -> int:
     """Parse a seed."""
-    from molslice.fitting.fit import MAX_SEED
+    from molslice.fitting.first_checks import MAX_SEED
 
     return whole_number(text, 0, MAX_SEED)
 
@@ -230,7 +230,7 @@ def seed(text: str) -> int:
 def related_target(text: str) -> "RelatedTarget":
     """Parse a column of another table, `FILE:COLUMN`."""
     from molslice.errors import MolsliceError
-    from molslice.fitting.related import RelatedTarget
+    from molslice.fitting.related_target import RelatedTarget
 
     try:
         return RelatedTarget.parse(text)
@@ -245,8 +245,25 @@ def _example(condition: Mapping[str, Any]) -> str:
     return shlex.quote(f"{condition['name']}={value}")
 
 
+def _check_first(args: argparse.Namespace) -> None:
+    """Check the folder and the columns of the table, before packages that take seconds to import."""
+    from molslice.fitting.first_checks import check_folder, check_table, check_times
+
+    check_times(args.minutes, args.tune)
+    smiles_columns = args.smiles_column or [None]
+    single = (args.by, args.groups, args.weight)
+    several = (args.target, smiles_columns[1:], args.conditions, args.error, args.relation, args.unit_column)
+    columns = [name for names in ([*single], *several) for name in names or () if name]
+    reading = {"smiles_column": smiles_columns[0], "delimiter": args.delimiter}
+    check_table(args.data, columns, args.split, **reading)
+    for target in args.related or ():
+        check_table(target.file, [target.column])
+    check_folder(args.out, [args.data])
+
+
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
+    _check_first(args)
     from molslice.fitting.card import STANDARD_ERROR, describe_tuning, further_rows, result_rows
     from molslice.fitting.fit import fit
 

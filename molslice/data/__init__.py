@@ -23,60 +23,21 @@ another subclass of `Dataset`. Its keyword-only options are the options of a con
 sets has to be edited.
 """
 
-import glob
-import os
-import typing
-from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from molslice.data.base import Dataset
-from molslice.data.molecules.base import MoleculeDataset
-from molslice.files.urls import is_url
-from molslice.registry import Registry
-from molslice.types import MolsliceError
+if TYPE_CHECKING:
+    from molslice.data.base import Dataset
+    from molslice.data.build import DATASETS, build_dataset, path_options, require_options
+    from molslice.data.molecules.base import MoleculeDataset
 
 __all__ = ["DATASETS", "Dataset", "MoleculeDataset", "build_dataset", "path_options", "require_options"]
 
-DATASETS = Registry("molslice.data", Dataset, "data set")
+_MODULES = {"Dataset": "molslice.data.base", "MoleculeDataset": "molslice.data.molecules.base"}
 
 
-def require_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check that every option without a default is given."""
-    for option, parameter in DATASETS.options(name).items():
-        if parameter.default is parameter.empty and option not in options:
-            raise MolsliceError(f"data set {name!r} needs the option {option!r}")
-
-
-def path_options(name: str) -> list[str]:
-    """Return the options of a data set that name a file or folder to read."""
-    return [
-        option
-        for option, hint in DATASETS.hints(name).items()
-        if option != "cache_dir"
-        and any(typing.get_origin(form) is os.PathLike for form in typing.get_args(hint))
-    ]
-
-
-def build_dataset(name: str, options: dict[str, Any]) -> Dataset:
-    """Read a data set. The first call prepares it, later calls load it from the cache.
-
-    Args:
-        name: Its name in configurations.
-        options: Its options, as in a configuration.
-
-    Raises:
-        MolsliceError: The name or an option is unknown, an option is missing, or a file cannot be read.
-    """
-    require_options(name, options)
-    data_set = DATASETS.find(name)
-    for option in path_options(name):
-        path = options.get(option)
-        if isinstance(path, str | os.PathLike) and not (_is_pattern(path) or os.path.exists(path)):
-            what = "folder" if option == "root" else "file"
-            raise MolsliceError(f"no such {what}: {path} (data.{option}). {data_set.advice()}".rstrip(" ."))
-    return DATASETS.build(name, options=options)
-
-
-def _is_pattern(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a pattern or a URL, which the data set itself expands and checks."""
-    return glob.has_magic(os.fspath(path)) or is_url(os.fspath(path))
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import a name when it is first used, because a table can be read without torch."""
+    if name in __all__:
+        return getattr(import_module(_MODULES.get(name, "molslice.data.build")), name)
+    raise AttributeError(f"module 'molslice.data' has no attribute {name!r}")

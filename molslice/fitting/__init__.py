@@ -1,6 +1,7 @@
 """Fit: from a table of molecules and measurements to a folder with a stacked model.
 
 Modules, in the order in which `fit` uses them:
+    first_checks: What a fit is refused for at once.
     fit: `fit`, one whole fit.
     table: From the table to the rows, `data`.
     columns, classes, limits, precision, concentrations, conditions: What it reads.

@@ -9,9 +9,9 @@ from molslice.data.molecules.side_columns import SideColumns, split_unit
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.tables import trimmed
 from molslice.files.urls import File
-from molslice.fitting.data import SPLITS, FitOptions
+from molslice.fitting.data import FitOptions
+from molslice.fitting.first_checks import SPLITS, check_split
 from molslice.folders.fitted import ROW_COLUMNS, ROWS, row_columns
-from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 CHUNK_ROWS = 10_000
@@ -101,10 +101,7 @@ def check_roles(path: File, table: MoleculeTable, targets: Sequence[str], option
 
     check("a target", targets, exclusive=True)
     columns = [trimmed(name) for name in table.names]
-    if options.split not in SPLITS and trimmed(options.split) not in columns:
-        raise MolsliceError(
-            f"unknown split {options.split!r}; {near_names(options.split, [*SPLITS, *columns])}"
-        )
+    check_split(options.split, table.names)
     if options.split == "time" and options.by is None:
         raise MolsliceError("the split time needs the column of the dates: --by COLUMN (by)")
     if options.by is not None and options.split != "time":

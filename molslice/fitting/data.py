@@ -10,6 +10,7 @@ from molslice.data.molecules.conditions import Condition, encode
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
+from molslice.fitting.first_checks import SPLITS
 from molslice.learners import Features, Labels
 from molslice.tasks.target_types import TargetType, common_kind, targets_of_parts
 from molslice.tasks.targets import Kind, TargetInfo
@@ -18,7 +19,6 @@ Duplicates = Literal["average", "keep", "refuse"]
 Limits = Literal["learn", "drop", "exact"]
 Transform = Literal["p"]
 Scale = Literal["linear", "log"]
-SPLITS = ("random", "scaffold", "cluster", "time", "all")  # any other is a column
 ELSEWHERE = (
     *("smiles_column", "partner_column", "written", "kinds", "units", "names"),
     *("fragment", "wildcards", "standardize", "strict"),

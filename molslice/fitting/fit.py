@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from numbers import Real
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -24,7 +23,8 @@ from molslice.chem import FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
 from molslice.data.target_values import listed_values
-from molslice.files.atomic import atomic_folder, is_taken
+from molslice.errors import MolsliceError
+from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
 from molslice.files.progress import Progress
@@ -33,8 +33,8 @@ from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
-from molslice.fitting.data import SPLITS, Duplicates, FitData, FitOptions, Limits, Scale, Transform
-from molslice.fitting.networks import DEVICES
+from molslice.fitting.data import Duplicates, FitData, FitOptions, Limits, Scale, Transform
+from molslice.fitting.first_checks import MAX_FOLDS, MAX_SEED, MIN_FOLDS, SPLITS, check_folder, check_times
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.related import (
@@ -56,10 +56,8 @@ from molslice.learners import Features
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 from molslice.tasks.targets import Kind
-from molslice.types import MolsliceError
 
-MIN_FOLDS, MAX_FOLDS = 2, 20
-MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each model adds its number, below MAX_FOLDS
+DEVICES = ("cpu", "cuda", "mps")
 PARALLEL_ROWS = 1_000  # fewer rows take less time than starting worker processes
 
 
@@ -324,12 +322,7 @@ def fit(
 def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str) -> None:
     if not MIN_FOLDS <= options.members <= MAX_FOLDS:
         raise MolsliceError(f"members must be from {MIN_FOLDS} to {MAX_FOLDS}, got {options.members}")
-    minutes, tune = options.minutes, options.tune
-    for name, value in (("minutes", minutes), ("tune", tune)):
-        if value is not None and not (isinstance(value, Real) and value > 0):
-            raise MolsliceError(f"{name} must be a positive number, got {value!r}")
-    if minutes is not None and tune is not None and tune >= minutes:
-        raise MolsliceError(f"tune must be less than the {minutes:g} minutes of the whole fit, got {tune:g}")
+    check_times(options.minutes, options.tune)
     if not 0 <= options.seed <= MAX_SEED:
         raise MolsliceError(f"the seed must be from 0 to {MAX_SEED}, got {options.seed}")
     for name, value, choices in (
@@ -350,11 +343,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
     if options.partner_column is not None and options.standardize != "no":
         raise MolsliceError("standardize is for single molecules, but the rows have two; prepare them before")
-    for table in files:
-        if isinstance(table, Path) and folder.exists() and table.exists() and folder.samefile(table):
-            raise MolsliceError(f"{folder} is the table; choose another folder for the model")
-    if is_taken(folder):
-        raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
+    check_folder(folder, files)
 
 
 def _read_tables(

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from molslice.config import DataConfig
+from molslice.errors import MolsliceError
 from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
@@ -24,9 +25,7 @@ from molslice.tasks.targets import TargetInfo
 from molslice.training.duration import count_epochs
 from molslice.training.run import train
 from molslice.training.start import load_run_config
-from molslice.types import MolsliceError
 
-DEVICES = ("cpu", "cuda", "mps")
 EPOCH_COST = 4.0  # time of training on a row relative to embedding it
 
 RECIPE: dict[str, Any] = {

@@ -4,19 +4,20 @@ A Gaussian process is fitted to each related target. The feature of a molecule t
 value is predicted by the model of the fold without its compound, as for a molecule without one.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from molslice.data.molecules.input_files import check_rereadable, find_files, place_of
 from molslice.data.molecules.tables import open_molecules
+from molslice.errors import MolsliceError
 from molslice.files.cache import file_checksum
-from molslice.files.urls import File, Url, as_file
+from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import divide_into_folds
+from molslice.fitting.related_target import RelatedTarget
 from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.fitting.target_checks import check_targets, count_rows
@@ -24,41 +25,6 @@ from molslice.folders.fitted import RelatedModel
 from molslice.learners import Features
 from molslice.learners.gaussian_process import GaussianProcess
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
-from molslice.types import MolsliceError
-
-
-class RelatedTarget(NamedTuple):
-    """A column of another table."""
-
-    file: File
-    column: str
-
-    @classmethod
-    def parse(cls, text: str) -> "RelatedTarget":
-        """Parse `FILE:COLUMN`, in which the file may have colons too.
-
-        Raises:
-            MolsliceError: There is no file or no column.
-        """
-        file, _, column = text.rpartition(":")
-        if not file or not column.strip() or column.startswith(("/", "\\")):  # of a URL or a drive
-            raise MolsliceError(f"a related target is FILE:COLUMN, got {text!r}")
-        return cls(as_file(file), column.strip())
-
-    @classmethod
-    def of(cls, given: "str | tuple[File | str, str] | RelatedTarget") -> "RelatedTarget":
-        """Return a related target from its text or from a pair of a file and a column.
-
-        Raises:
-            MolsliceError: It is neither.
-        """
-        if isinstance(given, str):
-            return cls.parse(given)
-        if isinstance(given, tuple) and len(given) == 2:
-            file, column = given
-            if isinstance(file, str | os.PathLike | Url) and isinstance(column, str) and column.strip():
-                return cls(as_file(file), column.strip())
-        raise MolsliceError(f"a related target is FILE:COLUMN, or a pair of both, got {given!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from molslice.fitting.learner_fits import (
     completed_targets,
     join_parts,
 )
-from molslice.fitting.networks import affordable_epochs, fine_tune
 from molslice.fitting.quality import QUALITIES
 from molslice.folders.fitted import FINE_TUNED
 from molslice.learners import Features
@@ -117,6 +116,8 @@ def fit_stacks(
     if quality.fine_tunes and rows.partner is not None and encoder is not None:
         rows.findings.append("no fine-tuned networks: they take one molecule, not pairs")
     elif encoder is not None and quality.fine_tunes and tried:
+        from molslice.fitting.networks import affordable_epochs  # Lightning takes long to import
+
         seconds = (deadline - time.monotonic()) / len(tried)
         epochs = affordable_epochs(folds[0], seconds, encoder.embedding_seconds)
         if not epochs:
@@ -167,6 +168,8 @@ def _add_networks(
         None; or the weight that the network of the first fold would have had, if the others were not worth
         training.
     """
+    from molslice.fitting.networks import fine_tune  # Lightning takes long to import
+
     fits, weights = [fitted[column] for column in group.columns], list[float]()
     targets = completed_targets(fitted, rows.learned, options.members)[..., group.columns]
 

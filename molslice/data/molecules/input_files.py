@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.urls import File, as_file, expand_pattern, file_size
-from molslice.types import MolsliceError
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from molslice.errors import MolsliceError
 from molslice.files.tables import Table, trimmed
-from molslice.types import MolsliceError
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
 VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures

@@ -9,6 +9,7 @@ from typing import Any
 
 from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
 from molslice.data.molecules.smiles_column import SMILES_NAMES, find_smiles_column, other_notation
+from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.ray_data import ray_map
 from molslice.files.tables import (
@@ -24,7 +25,6 @@ from molslice.files.tables import (
 from molslice.files.tables.delimited import DelimitedTable
 from molslice.files.tables.sdf import STRUCTURE, SdfTable
 from molslice.files.urls import File
-from molslice.types import MolsliceError
 
 NOTATION_ROWS = 5  # few, so that damage below is found with the rows before it
 CLASS_ROWS = 50
