@@ -1,12 +1,15 @@
-"""Convert connection tables, as in SD files, to SMILES."""
+"""Convert connection tables, as in SD files, to SMILES, and SMILES to records of SD files."""
 
 import io
 import logging
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 
 from rdkit import Chem, rdBase
+from rdkit.Chem import rdDepictor
 
-from molslice.chem.smiles import ChemError, quiet_rdkit
+from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
 
 _TIME = re.compile(r"^\[\d\d:\d\d:\d\d\]")
 _HEADER_LINES = 4  # three of text, which may be empty, and the counts
@@ -62,3 +65,32 @@ def _logged(text: str) -> list[str]:
         logger.handlers, logger.propagate = handlers, propagate
     lines = [_TIME.sub("", line).strip(" *-") for line in written.getvalue().splitlines()]
     return [line for line in lines if line and "Violation" not in line]
+
+
+def sd_record(smiles: str, name: str, properties: Mapping[str, str]) -> str:
+    """Return a record of an SD file, with coordinates in a plane.
+
+    A SMILES that cannot be read gives a record without atoms. Texts become one line each, so that none ends
+    the record.
+    """
+    mol = Chem.Mol()
+    with suppress(ChemError), quiet_rdkit():
+        read = parse_unguarded(smiles, as_written=True)
+        rdDepictor.Compute2DCoords(read)
+        mol = read
+    block = Chem.MolToMolBlock(mol, kekulize=False)
+    with suppress(ChemError), quiet_rdkit():
+        block = Chem.MolToMolBlock(mol)
+    _, _, structure = block.partition("\n")  # without the line of the name
+    texts = (
+        f"> <{re.sub('[<>]', '_', _one_line(column))}>\n{_one_line(text)}\n\n"
+        for column, text in properties.items()
+        if text.strip()
+    )
+    return f"{_one_line(name)}\n{structure}{''.join(texts)}$$$$\n"
+
+
+def _one_line(text: str) -> str:
+    """Return a text as one line that is no delimiter."""
+    line = " ".join(text.split())
+    return f" {line}" if line.startswith("$$$$") else line

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,11 +13,12 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
 from molslice.serve.batching import Batcher, QueueFullError
-from molslice.serve.file_jobs import FileJob, FileJobs, UnpackedTooLargeError
+from molslice.serve.file_jobs import FileJob, FileJobs, UnpackedTooLargeError, result_formats
 from molslice.serve.guard import UPLOAD_PATH, Guard, JsonAnswer, refusal
 from molslice.serve.limits import Limits
 from molslice.serve.metrics import Metrics
@@ -25,6 +26,7 @@ from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.serve.schemas import (
     ExplainAnswer,
     ExplainRequest,
+    FileRows,
     FileStatus,
     Health,
     LimitsAnswer,
@@ -32,6 +34,7 @@ from molslice.serve.schemas import (
     PredictAnswer,
     PredictRequest,
     Problem,
+    RowsRequest,
 )
 from molslice.types import MolsliceError
 from molslice.version import __version__
@@ -79,7 +82,7 @@ class Service:
         self.explainer = Batcher(
             [WorkerProcess(models, device)], replace(self.limits, waiting=self.limits.explanations_waiting)
         )
-        self.files = FileJobs(WorkerProcess(models, device), self.limits)
+        self.files = FileJobs(WorkerProcess(models, device), WorkerProcess({}), self.limits)
 
     def find_model(self, name: str | None) -> dict[str, Any]:
         """Return the description of a model; of the first one for None."""
@@ -294,10 +297,38 @@ def _add_files(app: FastAPI, service: Service) -> None:
     )
     async def result(job_id: JobId) -> FileResponse:
         """Download the file with the columns of predictions, the same rows in the same order."""
-        job = _find(service, job_id)
-        if job.state != "done":
-            raise HTTPException(409, f"{job.name} has no predictions: {job.message or job.state}")
-        return FileResponse(job.result, filename=job.result_name, media_type="application/octet-stream")
+        job = _find_done(service, job_id)
+        return FileResponse(job.result, filename=job.result_name(), media_type="application/octet-stream")
+
+    @app.post(
+        "/files/{job_id}/result",
+        summary="Download rows of a file with predictions",
+        responses={
+            200: {"content": {"application/octet-stream": {}}, "description": "The rows with predictions."},
+            **_refusals(404, 408, 409, 413, 422, 429, 503),
+        },
+        response_class=FileResponse,
+    )
+    async def chosen_rows(job_id: JobId, body: RowsRequest) -> FileResponse:
+        """Download rows with all their columns, in the order of the request, as CSV, SD file or workbook."""
+        job, ending = _find_done(service, job_id), f".{body.format}"
+        path = await asyncio.wrap_future(service.files.write(job, ending, body.rows))
+        return FileResponse(
+            path,
+            filename=job.result_name(ending),
+            media_type="application/octet-stream",
+            background=BackgroundTask(path.unlink, missing_ok=True),
+        )
+
+    @app.get(
+        "/files/{job_id}/rows",
+        summary="Return the first rows of a file with their predictions",
+        responses={200: {"model": FileRows}, **_refusals(404, 409, 422)},
+        response_class=FileResponse,
+    )
+    async def rows(job_id: JobId) -> FileResponse:
+        """Return the first 10,000 rows of a file as `/predict` answers them, with their names."""
+        return FileResponse(_find_done(service, job_id).shown, media_type="application/json")
 
     @app.delete("/files/{job_id}", status_code=204, summary="Delete a file", responses=_refusals(404, 422))
     async def delete(job_id: JobId) -> Response:
@@ -326,6 +357,13 @@ def _find(service: Service, job_id: str) -> FileJob:
     return job
 
 
+def _find_done(service: Service, job_id: str) -> FileJob:
+    job = _find(service, job_id)
+    if job.state != "done":
+        raise HTTPException(409, f"{job.name} has no predictions: {job.message or job.state}")
+    return job
+
+
 def _add_status(app: FastAPI, service: Service) -> None:
     @app.get("/models", summary="List the models", response_model=list[ModelCard], responses=_refusals())
     async def models() -> list[dict[str, Any]]:
@@ -338,9 +376,9 @@ def _add_status(app: FastAPI, service: Service) -> None:
         response_model=LimitsAnswer,
         responses=_refusals(),
     )
-    async def limits() -> Limits:
-        """Tell the sizes and counts beyond which a request is refused."""
-        return service.limits
+    async def limits() -> dict[str, Any]:
+        """Tell the sizes and counts beyond which a request is refused, and the formats of results."""
+        return {**asdict(service.limits), "formats": result_formats()}
 
     @app.get(
         "/health",

@@ -1,5 +1,7 @@
 """Predict uploaded files, one after the other, in a worker process of their own.
 
+Another process, without models, writes the predictions in other formats.
+
 The name that a client gives to a file is used in messages and in the name of the result, never as a path.
 """
 
@@ -10,7 +12,9 @@ import shutil
 import tempfile
 import threading
 import zlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from molslice.serve.schemas import FileStatus, Refusal
 from molslice.types import MolsliceError
 
 FILE_ENDINGS = (".csv", ".tsv", ".txt", ".smi", ".smiles", ".sdf", ".jsonl")
+RESULT_FORMATS = ("csv", "sdf")  # without workbooks, which need openpyxl
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 GZIP, GZIP_ENDING = b"\x1f\x8b", ".gz"
 OTHERS = (b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1", b"\xd0\xcf\x11\xe0")  # Zstandard, zip
@@ -42,11 +47,13 @@ class FileJob(FileStatus):
         folder: Where the file and its result are.
         interval: Probability of the intervals; None for no intervals.
         domain: Whether to compare the molecules with the training molecules.
+        smiles_column: The column of SMILES, when it is done.
     """
 
     folder: Path
     interval: float | None
     domain: bool
+    smiles_column: str = ""
 
     @property
     def ending(self) -> str:
@@ -64,21 +71,30 @@ class FileJob(FileStatus):
         return self.folder / f"result{'.jsonl' if self.ending == '.jsonl' else '.csv'}"
 
     @property
-    def result_name(self) -> str:
-        """The name of the result for the client."""
-        return f"{Path(unpacked_name(self.name)).stem}_predicted{self.result.suffix}"
+    def shown(self) -> Path:
+        """The file with the first rows and their predictions as JSON."""
+        return self.folder / "rows.json"
+
+    def result_name(self, ending: str | None = None) -> str:
+        """Return the name of the result, in the format of an ending, for the client."""
+        return f"{Path(unpacked_name(self.name)).stem}_predicted{ending or self.result.suffix}"
 
 
 class FileJobs:
-    """Predicts uploaded files in the order of their arrival, with a worker that the first file starts."""
+    """Predicts uploaded files in the order of their arrival, with a worker that the first file starts.
 
-    def __init__(self, worker: WorkerProcess, limits: Limits) -> None:
-        self.worker, self.limits = worker, limits
+    `writer` is the worker that writes their predictions in other formats.
+    """
+
+    def __init__(self, worker: WorkerProcess, writer: WorkerProcess, limits: Limits) -> None:
+        self.worker, self.writer, self.limits = worker, writer, limits
         self._folder = Path(tempfile.mkdtemp(prefix="molslice-serve-"))
         self._jobs: dict[str, FileJob] = {}  # in the order of their arrival
         self._lock = threading.Lock()
         self._closed = False
         self._queue = ThreadPoolExecutor(1, thread_name_prefix="molslice-files")
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="molslice-formats")
+        self._unwritten = 0
 
     def create(self, model: str, name: str, interval: float | None, *, domain: bool) -> FileJob:
         """Create a job, see `FileJob`; the caller writes `source` and then calls `submit` or `discard`.
@@ -162,6 +178,40 @@ class FileJobs:
             self._remove(job)
         return True
 
+    def write(self, job: FileJob, ending: str, rows: Sequence[int] | None) -> Future[Path]:
+        """Write rows of a result, in their order, to a file that the caller deletes; None for all rows.
+
+        Returns:
+            A future of the file, with the exceptions of `WorkerProcess.call`.
+
+        Raises:
+            QueueFullError: Too many files are waiting to be written.
+        """
+        with self._lock:
+            if self._closed:
+                raise WorkerLostError("the service is ending")
+            if self._unwritten >= self.limits.files_waiting:
+                raise QueueFullError(
+                    f"{self._unwritten} files are being written; try again later", LONGEST_RETRY
+                )
+            self._unwritten += 1
+        return self._writing.submit(self._write, job, ending, rows)
+
+    def _write(self, job: FileJob, ending: str, rows: Sequence[int] | None) -> Path:
+        target = job.folder / f"{secrets.token_hex(8)}{ending}"
+        options = {
+            "source": str(job.result),
+            "target": str(target),
+            "smiles_column": job.smiles_column,
+            "rows": rows,
+        }
+        try:
+            self.writer.call("write_rows", options, seconds=STALLED_SECONDS)
+        finally:
+            with self._lock:
+                self._unwritten -= 1
+        return target
+
     def close(self) -> None:
         """Stop all jobs and delete all files."""
         with self._lock:
@@ -171,8 +221,11 @@ class FileJobs:
                 job.state = "canceled"
         if running:
             self.worker.kill()
-        self.worker.close()
-        self._queue.shutdown(cancel_futures=True)
+        self.writer.kill()
+        for worker in (self.worker, self.writer):
+            worker.close()
+        for pool in (self._queue, self._writing):
+            pool.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _remove(self, job: FileJob) -> None:
@@ -192,6 +245,7 @@ class FileJobs:
             "model": job.model,
             "source": str(job.source),
             "target": str(job.result),
+            "shown": str(job.shown),
             "name": job.name,
             "interval": job.interval,
             "domain": job.domain,
@@ -211,6 +265,11 @@ class FileJobs:
                 for name, value in outcome.items():
                     setattr(job, name, value)
                 job.source.unlink(missing_ok=True)
+
+
+def result_formats() -> list[str]:
+    """Return the formats in which results can be written."""
+    return [*RESULT_FORMATS, *(["xlsx"] if find_spec("openpyxl") else [])]
 
 
 def _beginning(job: FileJob) -> bytes:

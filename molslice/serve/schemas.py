@@ -107,6 +107,33 @@ class PredictAnswer(BaseModel):
     predictions: list[Row] = Field(description="one row for each SMILES")
 
 
+class NamedRow(Row):
+    """The prediction for one row of a file."""
+
+    name: str = Field(description="cell of the column with names; empty if there is none")
+    conditions: dict[str, str] | None = Field(description="cell of each condition; null for a model without")
+
+
+class FileRows(BaseModel):
+    """The first rows of a file with their predictions."""
+
+    model: str = Field(description="name of the model")
+    targets: list[Target] = Field(description="the targets of the model")
+    rows: int = Field(description="number of rows of the file, which may be more than `predictions` has")
+    predictions: list[NamedRow] = Field(description="the first rows, with the nearest training molecule only")
+
+
+class RowsRequest(BaseModel):
+    """Rows of a file with predictions, and the format to write them in."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal["csv", "sdf", "xlsx"] = Field(description="one of `formats` of /limits")
+    rows: list[int] | None = Field(
+        None, description="numbers of the rows from 1, in this order; by default all", examples=[[3, 1]]
+    )
+
+
 class Atom(BaseModel):
     """The contribution of an atom."""
 
@@ -193,6 +220,7 @@ class LimitsAnswer(BaseModel):
     body_bytes: int = Field(description="size of a request without a file")
     file_bytes: int = Field(description="size of a file, also after it is unpacked")
     file_rows: int = Field(description="rows of a file")
+    formats: list[str] = Field(description="formats of files with predictions: xlsx needs openpyxl")
 
 
 class Health(BaseModel):

@@ -1,5 +1,6 @@
 """What a worker process computes: the loaded models and the tasks on them."""
 
+import json
 import math
 import os
 import threading
@@ -15,9 +16,11 @@ import torch
 from tqdm import tqdm
 
 from molslice.chem.drawing import draw_smiles
+from molslice.data.molecules.name_column import find_name_column
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.explanation.explain import Explainer
 from molslice.explanation.result import Contributions
+from molslice.files.atomic import write_atomically
 from molslice.files.folder_names import without_folders
 from molslice.files.tables import Chunk
 from molslice.inference.base import SmilesPredictor
@@ -25,12 +28,14 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.predictions import Domain, Neighbor, Predictions
+from molslice.inference.tables.result_formats import write_rows
 from molslice.inference.tables.table import Computed, predict_table
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 
 MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
 MASKED_MOLECULES = 512  # about, that a model of `molslice fit` predicts for an explanation, in some seconds
+SHOWN_ROWS = 10_000  # of a file, on the page
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 
 Method = Literal["gradients", "shapley"]
@@ -167,6 +172,13 @@ def _predict(
     """Predict molecules, and return one row for each."""
     predictor, options = models[model].plain, models[model].options(interval, domain=domain)
     predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
+    return _prediction_rows(predictor, smiles, predictions, with_uncertainty=interval is not None)
+
+
+def _prediction_rows(
+    predictor: SmilesPredictor, smiles: Sequence[str], predictions: Predictions, *, with_uncertainty: bool
+) -> list[dict[str, Any]]:
+    """Return predictions as the rows that `/predict` answers."""
     rows = []
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         is_read = error is None
@@ -175,7 +187,9 @@ def _predict(
             {
                 "smiles": text,
                 "values": _by_column(predictor, predictions.values[place]) if is_read else None,
-                "uncertainty": _uncertainty(predictor, predictions, place) if is_read and interval else None,
+                "uncertainty": _uncertainty(predictor, predictions, place)
+                if is_read and with_uncertainty
+                else None,
                 "domain": None if compared is None else _domain(predictor, compared),
                 "error": error,
             }
@@ -277,6 +291,7 @@ def _predict_file(
     model: str,
     source: str,
     target: str,
+    shown: str,
     name: str,
     max_rows: int,
     interval: float | None = None,
@@ -284,8 +299,10 @@ def _predict_file(
 ) -> dict[str, Any]:
     """Predict a file with the code of `molslice predict`; report the rows and the share of the bytes done.
 
-    Messages name the file as the user does.
+    The first `SHOWN_ROWS` rows are also written to `shown`, as `FileRows`. Messages name the file as the user
+    does.
     """
+    rows: list[dict[str, Any]] = []
 
     def as_named(text: str) -> str:
         return text.replace(target, "the result").replace(source, name)
@@ -297,10 +314,18 @@ def _predict_file(
             Path(source),
             Path(target),
             options,
-            engine=partial(_in_small_chunks, report, max_rows, options),
+            engine=partial(_in_small_chunks, report, max_rows, options, rows),
             workers=0,
             progress=False,
         )
+        described = models[model].describe()
+        document = {
+            "model": model,
+            "targets": described["targets"],
+            "rows": outcome.rows,
+            "predictions": rows,
+        }
+        write_atomically(shown, json.dumps(document, allow_nan=False, separators=(",", ":")))
     except MolsliceError as error:
         raise MolsliceError(as_named(str(error))) from error
     except OSError as error:
@@ -312,6 +337,7 @@ def _predict_file(
             {"reason": as_named(kind["reason"]), "count": kind["count"]} for kind in outcome.refusals
         ],
         "columns": list(outcome.columns),
+        "smiles_column": outcome.smiles_column,
         "message": as_named("; ".join([*outcome.findings, *filter(None, [outcome.first_failure])])),
     }
 
@@ -320,11 +346,17 @@ def _in_small_chunks(
     report: Report,
     max_rows: int,
     options: PredictionOptions,
+    shown: list[dict[str, Any]],
     predictor: SmilesPredictor,
     table: MoleculeTable,
     columns: Sequence[str],
 ) -> Generator[Computed]:
-    """Predict the chunks of a table in order; an `Engine` of `predict_table`."""
+    """Predict the chunks of a table in order, and add its first rows to `shown`.
+
+    It is an `Engine` of `predict_table`.
+    """
+    name_column = find_name_column(table.names, table.smiles_column)
+    columns = columns if name_column is None else [*columns, name_column]
 
     def chunks() -> Generator[Chunk]:
         rows = 0
@@ -340,9 +372,45 @@ def _in_small_chunks(
     with closing(predictor.predict_chunks(smiles, options)) as predicted:
         for predictions, chunk in zip(predicted, read, strict=True):
             position = table.position
+            if len(shown) < SHOWN_ROWS:
+                shown += _named_rows(predictor, table, chunk, predictions, name_column, options)
+                del shown[SHOWN_ROWS:]
             yield chunk, predictions.table_rows(), position
             done += len(chunk)
             report({"rows": done, "share": min(1.0, position / max(table.size, 1))})
+
+
+def _named_rows(
+    predictor: SmilesPredictor,
+    table: MoleculeTable,
+    chunk: Chunk,
+    predictions: Predictions,
+    name_column: str | None,
+    options: PredictionOptions,
+) -> list[dict[str, Any]]:
+    """Return rows of `FileRows` with the nearest training molecule only."""
+    rows = _prediction_rows(
+        predictor, chunk[table.smiles_column], predictions, with_uncertainty=options.level is not None
+    )
+    for place, row in enumerate(rows):
+        row["name"] = "" if name_column is None else chunk[name_column][place]
+        row["conditions"] = {name: chunk[name][place] for name in predictor.condition_names} or None
+        if row["domain"] is not None:
+            del row["domain"]["neighbors"][1:]
+    return rows
+
+
+def _write_rows(
+    models: Models,
+    report: Report,
+    *,
+    source: str,
+    target: str,
+    smiles_column: str,
+    rows: Sequence[int] | None,
+) -> None:
+    """Write rows of a result in another format."""
+    write_rows(Path(source), Path(target), smiles_column, rows, lambda done: report({"rows": done}))
 
 
 TASKS: dict[str, Callable[..., Any]] = {
@@ -350,4 +418,5 @@ TASKS: dict[str, Callable[..., Any]] = {
     "draw": _draw,
     "explain": _explain,
     "predict_file": _predict_file,
+    "write_rows": _write_rows,
 }

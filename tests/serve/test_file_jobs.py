@@ -6,7 +6,9 @@ import json
 import threading
 import time
 
+import openpyxl
 import pytest
+from rdkit import Chem
 
 from molslice.serve.file_jobs import FileJobs, as_file_name
 from molslice.serve.limits import Limits
@@ -260,7 +262,7 @@ def test_deleting_a_file_that_is_about_to_end_does_not_stop_the_next():
             pass
 
     worker = Worker()
-    jobs = FileJobs(worker, Limits())
+    jobs = FileJobs(worker, worker, Limits())
     first, other = (jobs.create("model", name, None, domain=False) for name in ("first.csv", "next.csv"))
     for job in (first, other):
         job.source.write_text("smiles\nC\n")
@@ -270,3 +272,72 @@ def test_deleting_a_file_that_is_about_to_end_does_not_stop_the_next():
     assert worker.killed == "first.csv"
     assert worker.began["next.csv"].wait(10)
     jobs.close()
+
+
+def test_the_rows_of_a_file_are_answered_with_their_names(client):
+    content = "id,Compound Name,smiles\n1,ethanol,CCO\n2,<b>,C(\n3,,c1ccccc1\n"
+    job = upload(client, content, model="second").json()
+    assert client.get(f"/files/{job['id']}/rows").status_code in (200, 409)
+    finished(client, job)
+    answer = client.get(f"/files/{job['id']}/rows").json()
+    assert (answer["model"], answer["rows"]) == ("second", 3)
+    assert [target["column"] for target in answer["targets"]] == ["gap_eV", "logp"]
+    listed = client.post("/predict", json={"smiles": ["CCO", "C(", "c1ccccc1"], "model": "second"}).json()
+    for row, alone, name in zip(
+        answer["predictions"], listed["predictions"], ["ethanol", "<b>", ""], strict=True
+    ):
+        assert (row["name"], row["conditions"], row["error"]) == (name, None, alone["error"])
+        assert (row["values"] is None) == (alone["values"] is None)
+        if row["values"]:
+            assert row["values"] == pytest.approx(alone["values"], rel=1e-5)
+
+
+def test_chosen_rows_are_written_in_their_order_in_each_format(client, tmp_path):
+    content = "id,smiles,note\n007,CCO,=1+1\n2,C(,>5\n3,c1ccccc1,\n"
+    job = finished(client, upload(client, content).json())
+    whole = client.get(f"/files/{job['id']}/result").text.splitlines()
+
+    def written(format_name, rows=None):
+        answer = client.post(f"/files/{job['id']}/result", json={"format": format_name, "rows": rows})
+        assert answer.status_code == 200, answer.text
+        wanted = f'attachment; filename="molecules_predicted.{format_name}"'
+        assert answer.headers["content-disposition"] == wanted
+        return answer.content
+
+    assert written("csv").decode().splitlines() == whole
+    assert written("csv", [3, 1]).decode().splitlines() == [whole[0], whole[3], whole[1]]
+    (tmp_path / "a.sdf").write_bytes(written("sdf", [3, 2]))
+    records = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
+    assert [mol.GetNumAtoms() for mol in records] == [6, 0]
+    assert [mol.GetProp("_Name") for mol in records] == ["3", "2"]
+    assert records[0].GetConformer().GetPositions().any()
+    assert float(records[0].GetProp("gap_eV")) == pytest.approx(float(whole[3].split(",")[3]))
+    assert records[1].GetProp("error") == "not valid SMILES"
+    (tmp_path / "a.xlsx").write_bytes(written("xlsx", [1, 2]))
+    cells = list(openpyxl.load_workbook(tmp_path / "a.xlsx").active.iter_rows())
+    assert [cell.value for cell in cells[0]] == whole[0].split(",")
+    assert [cell.value for cell in cells[1]][:3] == ["007", "CCO", "=1+1"]
+    assert cells[1][2].data_type == "s"  # not a formula
+    assert cells[1][3].value == pytest.approx(float(whole[1].split(",")[3]))
+    assert [cell.value for cell in cells[2]][3:] == [None, "not valid SMILES"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({"format": "csv", "rows": [4]}, 422, "row 4 is not available"),
+        ({"format": "csv", "rows": [0]}, 422, "row 0 is not available"),
+        ({"format": "doc"}, 422, "format"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused(client, body, status, reason):
+    job = finished(client, upload(client).json())
+    answer = client.post(f"/files/{job['id']}/result", json=body)
+    assert answer.status_code == status
+    assert reason in answer.json()["detail"]
+
+
+def test_workbooks_are_offered_where_openpyxl_is_installed(client, monkeypatch):
+    assert client.get("/limits").json()["formats"] == ["csv", "sdf", "xlsx"]
+    monkeypatch.setattr("molslice.serve.file_jobs.find_spec", lambda name: None)
+    assert client.get("/limits").json()["formats"] == ["csv", "sdf"]

@@ -83,7 +83,7 @@ def open_sink(
             yield _csv_sink(stream, [*names, *columns, *texts])
         sys.stdout.flush()
     else:
-        with atomic_file(path) as raw, _text_stream(raw, name.endswith(".gz")) as stream:
+        with atomic_file(path) as raw, text_stream(raw, name.endswith(".gz")) as stream:
             if name.endswith(JSON):
                 values = [_value_reader(schema, column) for column in names]
                 yield _json_sink(stream, names, values, columns, texts)
@@ -101,7 +101,8 @@ def _held_output() -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
+def text_stream(raw: BinaryIO, packed: bool = False) -> Iterator[IO[str]]:
+    """Yield a stream of text in UTF-8 to a binary one, which may be `packed` with gzip."""
     with ExitStack() as stack:
         if packed:
             # a header without time and name, so that the same predictions give the same bytes
@@ -110,11 +111,16 @@ def _text_stream(raw: BinaryIO, packed: bool) -> Iterator[IO[str]]:
         yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", errors=LONE, newline=""))
 
 
-def _csv_sink(stream: IO[str], header: Sequence[str]) -> Sink:
-    r"""Write a header; the rows end in \n, and a cell with any line end, also a lone \r, is quoted."""
+def csv_row_writer(stream: IO[str]) -> Callable[[Sequence[str]], object]:
+    r"""Return a function that writes a row; rows end in \n, and a cell with any line end is quoted."""
     # the csv module quotes the characters of its own line end, which is replaced
     lines: Any = SimpleNamespace(write=lambda line: stream.write(line[:-2] + "\n"))
-    write_row = csv.writer(lines, lineterminator="\r\n").writerow
+    return csv.writer(lines, lineterminator="\r\n").writerow
+
+
+def _csv_sink(stream: IO[str], header: Sequence[str]) -> Sink:
+    """Write a header, and the rows as `csv_row_writer` does."""
+    write_row = csv_row_writer(stream)
     write_row(header)
 
     def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
