@@ -21,8 +21,13 @@ DIVERGING: tuple[Color, ...] = (
     *((0.20, 0.50, 0.82), (0.52, 0.71, 0.91), (0.80, 0.89, 0.97), (1.0, 1.0, 1.0)),
     *((1.0, 0.89, 0.74), (0.99, 0.71, 0.40), (0.94, 0.50, 0.10)),
 )
+# the same on a dark background, for white letters
+DARK: tuple[Color, ...] = (
+    *((0.16, 0.42, 0.72), (0.13, 0.31, 0.50), (0.12, 0.22, 0.30), (0.106, 0.137, 0.149)),
+    *((0.30, 0.21, 0.10), (0.50, 0.30, 0.08), (0.70, 0.37, 0.05)),
+)
 SEQUENTIAL: tuple[Color, ...] = ((1.0, 1.0, 1.0), (0.86, 0.82, 0.94), (0.71, 0.62, 0.87), (0.57, 0.42, 0.80))
-BLACK, GRAY = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35)
+BLACK, GRAY, WHITE = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35), (0.93, 0.95, 0.95)
 
 BOND_LENGTH, BOND = 1.5, 58.0  # in the coordinates, and in pixels
 RADIUS = 0.40  # of a disk, in bond lengths
@@ -62,7 +67,10 @@ class Matrix:
 
 def color_of(value: float, largest: float, *, diverging: bool) -> Color:
     """Return the color of a number: white for zero, full for plus and, with `diverging`, minus `largest`."""
-    palette = DIVERGING if diverging else SEQUENTIAL
+    return _color_in(DIVERGING if diverging else SEQUENTIAL, value, largest, diverging=diverging)
+
+
+def _color_in(palette: Sequence[Color], value: float, largest: float, *, diverging: bool) -> Color:
     share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
     place = (share + 1.0) / 2.0 if diverging else share
     place *= len(palette) - 1
@@ -119,14 +127,7 @@ def draw_colored(
     drawer.DrawRect(Point2D(0, 0), Point2D(full, top + height + bottom), True)
     drawer.SetOffset(0, top)
     disks = {atom: color_of(float(value), largest, diverging=diverging) for atom, value in enumerate(values)}
-    with quiet_rdkit():
-        drawer.DrawMolecule(
-            mol,
-            highlightAtoms=list(disks),
-            highlightAtomColors=disks,
-            highlightAtomRadii=dict.fromkeys(disks, RADIUS * BOND_LENGTH),
-            highlightBonds=[],
-        )
+    _draw_disks(drawer, mol, disks)
     _write_notes(drawer, mol, values, diverging)
     drawer.SetOffset(0, 0)
     _write(drawer, heading, MARGIN, MARGIN // 2 + LINE / 2, LARGE, BLACK)
@@ -136,6 +137,45 @@ def draw_colored(
     if matrix is not None:
         _draw_matrix(drawer, matrix, width, top, side)
     return finish_drawing(drawer)
+
+
+def draw_disks(smiles: str, values: np.ndarray, *, dark: bool) -> str:
+    """Draw a structure with disks as `draw_colored`, alone, on a transparent background that may be `dark`.
+
+    The picture is as small as the molecule allows. Its colors are `DIVERGING` or `DARK`.
+
+    Returns:
+        The contents of an SVG file.
+
+    Raises:
+        ChemError: The SMILES cannot be read.
+    """
+    mol = _prepared(smiles, len(values))
+    largest = float(np.abs(values).max())
+    drawer = drawer_kind(".svg")(*_size(mol, smallest=False))
+    _set_options(drawer)
+    palette = DIVERGING
+    if dark:
+        palette = DARK
+        rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+        drawer.drawOptions().setAtomPalette({-1: WHITE})
+    disks = {
+        atom: _color_in(palette, float(value), largest, diverging=True) for atom, value in enumerate(values)
+    }
+    _draw_disks(drawer, mol, disks)
+    _write_notes(drawer, mol, values, True, WHITE if dark else BLACK)
+    return finish_drawing(drawer).decode("ascii", "replace")
+
+
+def _draw_disks(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, disks: dict[int, Color]) -> None:
+    with quiet_rdkit():
+        drawer.DrawMolecule(
+            mol,
+            highlightAtoms=list(disks),
+            highlightAtomColors=disks,
+            highlightAtomRadii=dict.fromkeys(disks, RADIUS * BOND_LENGTH),
+            highlightBonds=[],
+        )
 
 
 def _prepared(smiles: str, atoms: int) -> Chem.Mol:
@@ -166,7 +206,9 @@ def _place_atoms(mol: Chem.Mol) -> None:
         left += high[0] - low[0] + 2.0 * BOND_LENGTH
 
 
-def _write_notes(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarray, diverging: bool) -> None:
+def _write_notes(
+    drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarray, diverging: bool, color: Color = BLACK
+) -> None:
     """Write the largest values beside their atoms, where there is space."""
     sizes = np.abs(values)
     if not sizes.max() > 0:
@@ -188,7 +230,7 @@ def _write_notes(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarra
         if free.max() >= NOTE_SPACE:
             along = np.array([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
             taken = np.concatenate([taken, best + along * half])
-            _write(drawer, shown, best[0], best[1], NOTE, BLACK, 0)
+            _write(drawer, shown, best[0], best[1], NOTE, color, 0)
 
 
 def _ink(mol: Chem.Mol, atoms: np.ndarray) -> np.ndarray:
@@ -219,12 +261,13 @@ def _shown(value: float, digits: int, diverging: bool) -> str:
     return f"{value:+.{digits}f}" if diverging else f"{value:.2g}"
 
 
-def _size(mol: Chem.Mol) -> tuple[int, int]:
-    """Return width and height of the structure in pixels."""
+def _size(mol: Chem.Mol, *, smallest: bool = True) -> tuple[int, int]:
+    """Return width and height of the structure in pixels, with `smallest` enough for texts."""
     positions = mol.GetConformer().GetPositions()[:, :2]
     around = 2 * (RADIUS * BOND + MARGIN)
     across, up = ((positions.max(0) - positions.min(0)) / BOND_LENGTH * BOND + around) / (1 - 2 * PADDING)
-    return int(min(max(across, NARROWEST), WIDEST)), int(min(max(up, LOWEST), HIGHEST))
+    narrowest, lowest = (NARROWEST, LOWEST) if smallest else (0, 0)
+    return int(min(max(across, narrowest), WIDEST)), int(min(max(up, lowest), HIGHEST))
 
 
 def _set_options(drawer: rdMolDraw2D.MolDraw2D) -> None:

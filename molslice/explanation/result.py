@@ -184,6 +184,12 @@ class Contributions:
             scale=f"contribution of the atom to {with_unit(self.target, self.unit)}",
         )
 
+    def bare_picture(self, *, dark: bool) -> str:
+        """Draw the contributions on the structure alone, as SVG on a transparent background."""
+        from molslice.chem.colored_drawing import draw_disks  # needs rdkit
+
+        return draw_disks(self.smiles, self.values, dark=dark)
+
     @property
     def equation(self) -> str:
         """The explained number as a sum."""

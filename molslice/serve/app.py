@@ -116,6 +116,12 @@ class Service:
             raise HTTPException(422, row["error"])
         return row["result"]
 
+    def warm_up(self) -> None:
+        """Start the worker for explanations, which loads the models, before the first explanation."""
+        with contextlib.suppress(MolsliceError):  # then the first explanation starts it
+            if not self.explainer.is_started:
+                self.explainer.submit("draw", {"dark": False}, ["C"])
+
     def close(self) -> None:
         """End all workers and delete all files."""
         self.batcher.close()
@@ -148,6 +154,7 @@ def build_app(service: Service, hosts: Collection[str] | None = None) -> FastAPI
 
     @app.get("/", include_in_schema=False)
     def page() -> FileResponse:
+        service.warm_up()
         return FileResponse(STATIC / "index.html")
 
     return app
@@ -219,6 +226,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             model=model["name"],
             target=body.target,
             method=body.method,
+            theme=body.theme,
             conditions=body.conditions,
         )
         return JsonAnswer(explanation)

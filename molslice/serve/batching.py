@@ -92,6 +92,11 @@ class Batcher:
         """Number of molecules in the queue."""
         return self._waiting
 
+    @property
+    def is_started(self) -> bool:
+        """Whether all worker processes are running or about to start."""
+        return self._waiting > 0 or all(worker.is_alive for worker in self.workers)
+
     def submit(self, task: str, options: Mapping[str, Any], smiles: Sequence[str]) -> Future[list[Any]]:
         """Add a request to the queue; see `_Request`.
 

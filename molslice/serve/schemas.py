@@ -43,6 +43,11 @@ class ExplainRequest(BaseModel):
         description="integrated gradients, or Shapley values of masked atoms, which take longer; by default "
         "gradients if they explain the prediction",
     )
+    theme: Literal["light", "dark"] | None = Field(
+        None,
+        description="draw the structure alone, on a transparent background for a page of this theme; by "
+        "default on white with title and scale",
+    )
     conditions: Conditions = None
 
 

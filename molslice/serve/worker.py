@@ -39,6 +39,7 @@ SHOWN_ROWS = 10_000  # of a file, on the page
 FILE_CHUNK_ROWS = 256  # rows between two reports of progress
 
 Method = Literal["gradients", "shapley"]
+Theme = Literal["light", "dark"]
 METHODS: tuple[Method, ...] = get_args(Method)  # the default is the first
 Report = Callable[[dict[str, Any]], None]
 Result = TypeVar("Result")
@@ -255,6 +256,7 @@ def _explain(
     smiles: Sequence[str],
     target: str | None,
     method: Method | None,
+    theme: Theme | None = None,
     conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Compute and draw the contributions of the atoms of molecules."""
@@ -263,7 +265,11 @@ def _explain(
     def explain(text: str) -> dict[str, Any]:
         explanation = explainer(text, conditions)
         assert isinstance(explanation, Contributions)
-        return {**explanation.to_dict(), "svg": explanation.picture(".svg").decode("ascii", "replace")}
+        if theme is None:
+            drawn = explanation.picture(".svg").decode("ascii", "replace")
+        else:
+            drawn = explanation.bare_picture(dark=theme == "dark")
+        return {**explanation.to_dict(), "svg": drawn}
 
     return _rows(smiles, explain, models)
 

@@ -48,7 +48,7 @@ def open_page(browser, server):
 def shown(page):
     """Wait for the prediction and return the texts of its row."""
     page.wait_for_selector("td.number")
-    return page.locator("tbody tr").first.locator("th, td").all_inner_texts()
+    return page.locator("#values tbody tr").first.locator("th, td").all_inner_texts()
 
 
 def test_typing_a_smiles_shows_structure_and_prediction(open_page):
@@ -65,9 +65,12 @@ def test_typing_a_smiles_shows_structure_and_prediction(open_page):
     assert page.get_attribute("#structure", "alt") == f"Structure of {ASPIRIN}"
 
 
-def test_the_contributions_of_the_atoms_are_shown(open_page):
+def test_the_contributions_of_the_atoms_are_shown_when_they_are_asked_for(open_page):
     page = open_page()
     page.get_by_role("button", name="caffeine").click()
+    shown(page)
+    assert page.locator("#contributions-text").inner_text() == "Computed when you ask for them."
+    page.get_by_role("button", name="Compute").click()
     page.wait_for_selector("#contributions-picture", state="visible")
     assert page.evaluate("document.getElementById('contributions-picture').naturalWidth") > 100
     assert " from the atoms, gives " in page.locator("#contributions-text").inner_text()
@@ -176,7 +179,9 @@ def test_contributions_that_take_long_are_computed_on_request(open_page):
     assert asked == []
     page.get_by_role("button", name="Compute").click()
     wait_until(lambda: text.inner_text().endswith("plus 0.2346 m from the atoms, gives 1.235 m."))
-    assert asked == [{"smiles": ASPIRIN, "model": "fitted", "conditions": None, "target": "size"}]
+    assert asked == [
+        {"smiles": ASPIRIN, "model": "fitted", "conditions": None, "target": "size", "theme": "light"}
+    ]
     explanation |= {
         "unit": "log-odds",
         "headline": {**headline, "label": "size, probability of class 1", "unit": ""},
@@ -192,8 +197,8 @@ def test_another_model_predicts_again(open_page):
     page.get_by_role("button", name="caffeine").click()
     shown(page)
     page.get_by_role("combobox", name="Model").select_option("second")
-    wait_until(lambda: page.evaluate("document.querySelectorAll('tbody tr').length === 2"))
-    assert page.locator("tbody th").all_inner_texts() == ["gap", "logp"]
+    wait_until(lambda: page.evaluate("document.querySelectorAll('#values tbody tr').length === 2"))
+    assert page.locator("#values tbody th").all_inner_texts() == ["gap", "logp"]
 
 
 def test_html_is_shown_as_text(open_page):
@@ -294,7 +299,7 @@ def test_an_unreadable_smiles_is_marked_at_its_field(open_page):
     page.wait_for_selector("#smiles-problem", state="visible")
     assert page.locator("#smiles-problem").inner_text() == "not valid SMILES"
     assert field.get_attribute("aria-invalid") == "true"
-    assert field.get_attribute("aria-describedby") == page.locator("#smiles-problem").get_attribute("id")
+    assert field.get_attribute("aria-describedby") == "smiles-problem smiles-hint"
     assert page.locator("#result").is_hidden()
     field.press_sequentially(")C")
     assert page.locator("#smiles-problem").is_hidden()
@@ -303,26 +308,22 @@ def test_an_unreadable_smiles_is_marked_at_its_field(open_page):
 
 def test_the_property_of_the_contributions_can_be_chosen(open_page):
     page = open_page()
+    text, compute = page.locator("#contributions-text"), page.get_by_role("button", name="Compute")
     page.get_by_role("combobox", name="Model").select_option("second")
     page.get_by_role("button", name="caffeine").click()
-    page.wait_for_selector("#contributions-picture", state="visible")
-    assert page.locator("#contributions-text").inner_text().startswith("gap: ")
-    page.get_by_role("combobox", name="Property").select_option("logp")
-    wait_until(
-        lambda: page.evaluate(
-            "document.getElementById('contributions-text').textContent.startsWith('logp: ')"
-        )
-    )
+    compute.click()
+    wait_until(lambda: text.inner_text().startswith("gap: "))
+    page.locator("#target").select_option("logp")  # computed, as before
+    wait_until(lambda: text.inner_text().startswith("logp: "))
     page.get_by_role("button", name="aspirin").click()  # the choice stays
-    wait_until(
-        lambda: page.evaluate(
-            "document.getElementById('contributions-text').textContent.startsWith('logp: ')"
-        )
-    )
+    wait_until(lambda: text.inner_text() == "Computed when you ask for them.")
+    assert page.locator("#contributions-picture").is_hidden()
+    compute.click()
+    wait_until(lambda: text.inner_text().startswith("logp: "))
     page.get_by_role("combobox", name="Model").select_option("first")
-    wait_until(
-        lambda: page.evaluate("document.getElementById('contributions-text').textContent.startsWith('gap: ')")
-    )
+    wait_until(lambda: text.inner_text() == "Computed when you ask for them.")
+    compute.click()
+    wait_until(lambda: text.inner_text().startswith("gap: "))
     assert page.locator("#target-field").is_hidden()
 
 

@@ -1,13 +1,14 @@
 // Why a prediction is what it is, and which training molecules are like the molecule.
 
-import { element, request } from "./request.js";
+import { element, post } from "./request.js";
 import { rounded, withUnit } from "./numbers.js";
-import { drawIn } from "./structure.js";
+import { dark, drawIn } from "./structure.js";
 
 const contributions = document.getElementById("contributions");
 const contributionsText = document.getElementById("contributions-text");
 const contributionsPicture = document.getElementById("contributions-picture");
-const askField = document.getElementById("explain-field");
+const pictureField = document.getElementById("contributions-field");
+const scale = document.getElementById("contributions-scale");
 const ask = document.getElementById("explain");
 const target = document.getElementById("target");
 const targetField = document.getElementById("target-field");
@@ -44,7 +45,7 @@ function neighbor({ smiles, similarity, measured }, targets) {
 }
 
 // Show the contributions of the atoms to the chosen property, which stays chosen for the next molecule. They are
-// computed at once by gradients, and when the person asks for them by a method that takes longer.
+// computed when the person asks for them.
 export function showExplanation(asked, targets, method) {
   const names = targets.filter(({ kind }) => kind !== "multiclass").map(({ name }) => name);
   const chosen = names.includes(target.value) ? target.value : names[0];
@@ -52,47 +53,48 @@ export function showExplanation(asked, targets, method) {
   target.value = chosen;
   targetField.hidden = names.length < 2;
   explained = asked;
-  askField.hidden = method === "gradients";
+  hidePicture(method === "gradients" ? "Computed when you ask for them." : "Computed when you ask for them, in some seconds.");
   contributions.hidden = false;
-  begin();
-}
-
-// Compute, or wait for the button if there is one.
-function begin() {
-  if (askField.hidden) explain();
-  else hidePicture("Computed when you ask for them, in some seconds.");
 }
 
 function hidePicture(text) {
   latest += 1;
   contributionsText.textContent = text;
-  contributionsPicture.hidden = true;
+  pictureField.hidden = true;
+  scale.hidden = true;
 }
 
-target.addEventListener("change", () => begin());
+// A person who has asked for a picture gets one of another property too, and in other colors.
+target.addEventListener("change", () => { if (!pictureField.hidden) explain(); });
+dark.addEventListener("change", () => { if (!pictureField.hidden) explain(); });
 ask.addEventListener("click", () => explain());
 
 async function explain() {
   hidePicture("Computing …");
   const number = latest;
+  const theme = dark.matches ? "dark" : "light";
   try {
-    const found = await request("/explain", {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ ...explained, target: target.value }),
-    });
+    const answer = await post("/explain", { ...explained, target: target.value, theme });
     if (number !== latest) return;
-    const { headline } = found;
-    const same = headline.unit === found.unit && !found.note;
-    const prediction = `${withUnit(found.prediction, found.unit)}${same ? "" : ` (${headline.label}: ${withUnit(headline.value, headline.unit)})`}`;
-    contributionsText.textContent = `${found.target}: ${withUnit(found.baseline, found.unit)} for the saturated hydrocarbon with the same `
-      + `skeleton, plus ${withUnit(found.sum, found.unit)} from the atoms, gives `
-      + `${prediction}.${found.note ? ` This explains ${found.note}.` : ""}`;
-    const atoms = found.atoms.map((atom) => `${atom.element}${atom.index} ${rounded(atom.contribution)}`);
+    const { headline } = answer;
+    const same = headline.unit === answer.unit && !answer.note;
+    const prediction = `${withUnit(answer.prediction, answer.unit)}${same ? "" : ` (${headline.label}: ${withUnit(headline.value, headline.unit)})`}`;
+    contributionsText.textContent = `${answer.target}: ${withUnit(answer.baseline, answer.unit)} for the saturated hydrocarbon with the same `
+      + `skeleton, plus ${withUnit(answer.sum, answer.unit)} from the atoms, gives `
+      + `${prediction}.${answer.note ? ` This explains ${answer.note}.` : ""}${answer.warning ? ` ${answer.warning}.` : ""}`;
+    const atoms = answer.atoms.map((atom) => `${atom.element}${atom.index} ${rounded(atom.contribution)}`);
     contributionsPicture.alt = `Contributions by atom: ${atoms.join(", ")}`;
-    contributionsPicture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(found.svg)}`;
-    contributionsPicture.hidden = false;
+    contributionsPicture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(answer.svg)}`;
+    pictureField.hidden = false;
+    const largest = Math.max(...answer.atoms.map(({ contribution }) => Math.abs(contribution)));
+    const [low, , high] = scale.children;
+    [low.textContent, high.textContent] = [`−${withTwoDigits(largest)}`, `+${withTwoDigits(largest)}${answer.unit ? ` ${answer.unit}` : ""}`];
+    scale.hidden = !(largest > 0);
   } catch (error) {
     if (number === latest) contributionsText.textContent = error.message;
   }
+}
+
+function withTwoDigits(number) {
+  return String(Number(number.toPrecision(2)));
 }

@@ -1,22 +1,37 @@
 // Requests to the API, and elements of the page.
 
-// Return the JSON of an answer; throw an Error with the reason of a refusal.
-export async function request(path, options = {}) {
+// Return an answer; throw an Error with the reason of a refusal and its `status`.
+async function answered(path, options) {
   let answer;
   try {
     answer = await fetch(path, options);
   } catch {
     throw new Error("the service cannot be reached");
   }
+  if (answer.ok) return answer;
+  const content = await answer.json().catch(() => ({}));
+  throw Object.assign(new Error(content.detail ?? `status ${answer.status}`), { status: answer.status });
+}
+
+// Return the JSON of an answer; null of one without content.
+export async function request(path, options = {}) {
+  const answer = await answered(path, options);
   if (answer.status === 204) return null;
-  let content;
-  try {
-    content = await answer.json();
-  } catch {
-    throw new Error(`status ${answer.status}`);
-  }
-  if (!answer.ok) throw new Error(content.detail ?? `status ${answer.status}`);
-  return content;
+  return answer.json().catch(() => { throw new Error(`status ${answer.status}`); });
+}
+
+// Send JSON, and return the JSON of the answer.
+export function post(path, content) {
+  return request(path, posted(content));
+}
+
+// Send JSON, and return the file that is the answer.
+export async function postForFile(path, content) {
+  return (await answered(path, posted(content))).blob();
+}
+
+function posted(content) {
+  return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(content) };
 }
 
 // Create an element with attributes, text and children. `text` is never parsed as HTML.

@@ -12,9 +12,11 @@ export function drawIn(picture, smiles, description) {
 // Draw the structure of an <img> again, after a change of the theme.
 export function redraw(picture) {
   if (picture.dataset.drawn === undefined) return;
-  picture.hidden = true;
-  picture.onload = () => { picture.hidden = false; };
-  picture.onerror = () => { picture.hidden = true; };
+  const lazy = picture.loading === "lazy"; // such a picture keeps its place, because a hidden one is not loaded
+  const show = (shown) => { if (lazy) picture.style.visibility = shown ? "" : "hidden"; else picture.hidden = !shown; };
+  show(false);
+  picture.onload = () => show(true);
+  picture.onerror = () => show(false);
   const theme = dark.matches ? "dark" : "light";
   picture.src = `/draw?${new URLSearchParams({ smiles: picture.dataset.drawn, theme })}`;
 }

@@ -1,0 +1,263 @@
+// The table of many molecules, from a list or a file: sorted, filtered, page by page, and saved.
+
+import { element } from "./request.js";
+import { saveRows } from "./saving.js";
+import { drawIn } from "./structure.js";
+import { boundsText, membersText, PERCENT, shortText } from "./table.js";
+
+const PAGE_ROWS = 50;
+
+const section = document.getElementById("table");
+const title = document.getElementById("table-title");
+const problem = document.getElementById("table-problem");
+const progress = document.getElementById("table-progress");
+const state = document.getElementById("table-state");
+const scroll = document.getElementById("table-scroll");
+const [head, body] = document.getElementById("rows").children;
+const filters = document.getElementById("filters");
+const text = document.getElementById("filter-text");
+const property = document.getElementById("filter-property");
+const limits = [document.getElementById("filter-low"), document.getElementById("filter-high")];
+const domain = document.getElementById("filter-domain");
+const [previous, next] = ["previous", "next"].map((id) => document.getElementById(id));
+const downloads = document.getElementById("downloads");
+const downloadState = document.getElementById("download-state");
+
+let source = null; // what is shown; see `showRows`
+let columns = [];
+let order = null; // column and direction; null is the order of the source
+let page = 0; // number of the page, from 0
+let matching = []; // the rows that the filters keep, in order
+let elements = new WeakMap(); // the <tr> of a row, so that structures are drawn once
+let openRow = () => {};
+let opened = null; // the button of the row that was opened
+
+// Show a table. A source has a `title`, a `model`, `targets`, `rows` as of /predict with `name` and `number`, `total`,
+// whether there are `intervals` and a `domain`, and what `saveRows` needs. `open` is called with a row.
+export function showRows(shown, open) {
+  [source, openRow] = [shown, open];
+  [order, page, opened, elements] = [null, 0, null, new WeakMap()];
+  columns = columnsOf(source);
+  problem.hidden = true;
+  downloadState.textContent = "";
+  title.textContent = `${source.title}: ${source.model}`;
+  filters.reset();
+  document.getElementById("filter-domain-field").hidden = !source.domain;
+  property.replaceChildren(...source.targets.map(({ name, column }) => element("option", { value: column, text: name })));
+  markLimits();
+  head.replaceChildren(element("tr", {}, columns.map(heading)));
+  scroll.scrollLeft = 0;
+  section.hidden = false;
+  update();
+}
+
+// Show rows that were added to the source.
+export function update() {
+  matching = sorted(source.rows.filter(wanted()));
+  page = Math.min(page, Math.max(0, Math.ceil(matching.length / PAGE_ROWS) - 1));
+  const first = page * PAGE_ROWS;
+  const rows = matching.slice(first, first + PAGE_ROWS);
+  const drawn = rows.map((row) => elements.get(row) ?? made(row));
+  if (drawn.length !== body.children.length || drawn.some((each, place) => each !== body.children[place])) body.replaceChildren(...drawn);
+  document.getElementById("page-text").textContent = rows.length ? `${count(first + 1)} to ${count(first + rows.length)} of ${count(matching.length)}` : "";
+  document.getElementById("pages").hidden = matching.length <= PAGE_ROWS;
+  previous.disabled = page === 0;
+  next.disabled = first + PAGE_ROWS >= matching.length;
+  showState();
+}
+
+function showState() {
+  const { rows, total } = source;
+  const failed = rows.filter(({ error }) => error !== null).length;
+  const parts = [];
+  if (matching.length < rows.length) parts.push(`${count(matching.length)} of ${molecules(rows.length)} match`);
+  else parts.push(molecules(rows.length));
+  if (failed) parts.push(`${count(failed)} without a prediction`);
+  if (total > rows.length && source.job) parts.push(`the first of ${count(total)} rows; the file has all`);
+  state.textContent = `${parts.join(", ")}.`;
+  document.getElementById("download-text").textContent = matching.length === rows.length ? "Download" : `Download ${molecules(matching.length)}`;
+  for (const button of downloads.children) button.disabled = !matching.length;
+}
+
+// Show how far a list is, as a share; null hides it.
+export function showProgress(share) {
+  progress.hidden = share === null;
+  if (share !== null) progress.querySelector("progress").value = share;
+}
+
+export function showTableProblem(message) {
+  problem.textContent = message;
+  problem.hidden = false;
+}
+
+// Show the table that is there, at the row that was opened.
+export function returnToRows() {
+  section.hidden = false;
+  (opened ?? title).focus();
+}
+
+export function hideRows() {
+  section.hidden = true;
+}
+
+export function setFormats(formats) {
+  const labels = { csv: "CSV", sdf: "SDF", xlsx: "Excel" };
+  downloads.replaceChildren(...formats.map((format) => {
+    const button = element("button", { type: "button", text: labels[format] ?? format });
+    button.addEventListener("click", () => save(format));
+    return button;
+  }));
+}
+
+async function save(format) {
+  const all = order === null && matching.length === source.rows.length;
+  downloadState.textContent = "Writing …";
+  try {
+    await saveRows(source, all ? null : matching, format);
+    downloadState.textContent = "";
+  } catch (error) {
+    downloadState.textContent = error.message;
+  }
+}
+
+function count(number) {
+  return number.toLocaleString("en");
+}
+
+function molecules(number) {
+  return `${count(number)} molecule${number === 1 ? "" : "s"}`;
+}
+
+// The columns: `title`, `key` by which rows are sorted (null at the end), and the cell of a row.
+function columnsOf({ targets, intervals, domain: hasDomain }) {
+  const all = [{ title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
+  for (const [place, target] of targets.entries()) {
+    const { column, name, unit, kind } = target;
+    all.push({
+      title: name,
+      hint: kind === "regression" ? unit : "probability",
+      key: (row) => row.values?.[column] ?? null,
+      cell: (row) => element("td", { className: "number", text: shortText(row, { ...target, unit: "" }) }),
+    });
+    if (!intervals) continue;
+    if (kind === "regression") {
+      all.push({
+        title: `${PERCENT} interval`,
+        hint: "by width",
+        label: `${PERCENT} interval of ${name}, by width`,
+        key: ({ values, uncertainty }) => values && (uncertainty.upper[column] ?? Infinity) - (uncertainty.lower[column] ?? -Infinity),
+        cell: (row) => element("td", { className: "bounds", text: boundsText(row, { ...target, unit: "" }) }),
+      });
+    } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
+      all.push({
+        title: `${PERCENT} set`,
+        label: `${PERCENT} set of ${kind === "multiclass" ? stem(target) : name}`,
+        key: (row) => row.values && membersText(row, target),
+        cell: (row) => element("td", { text: membersText(row, target) }),
+      });
+    }
+  }
+  if (hasDomain) {
+    all.push({
+      title: "Domain",
+      hint: "by similarity",
+      key: (row) => row.domain?.neighbors[0]?.similarity ?? null,
+      cell: (row) => domainCell(row.domain),
+    });
+  }
+  return all;
+}
+
+// Return the name of a target of several classes without the class.
+function stem(target) {
+  return target?.kind === "multiclass" ? target.name.slice(0, target.name.lastIndexOf(": ")) : null;
+}
+
+function domainCell(compared) {
+  const [nearest] = compared?.neighbors ?? [];
+  if (!nearest) return element("td");
+  const place = `${compared.in_domain ? "inside" : "outside"}, ${nearest.similarity.toFixed(2)}`;
+  return element("td", { className: "domain" }, [place, ...(compared.reason ? [element("p", { className: "soft", text: compared.reason })] : [])]);
+}
+
+function heading(column) {
+  const button = element("button", { type: "button" }, [element("span", { text: column.title })]);
+  if (column.hint) button.append(element("span", { className: "soft", text: column.hint }));
+  if (column.label) button.setAttribute("aria-label", column.label);
+  const cell = element("th", { scope: "col", "aria-sort": "none" }, [button]);
+  button.addEventListener("click", () => {
+    if (order?.column !== column) order = { column, down: false };
+    else order = order.down ? null : { column, down: true };
+    for (const each of head.querySelectorAll("th")) each.setAttribute("aria-sort", "none");
+    if (order) cell.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    page = 0;
+    update();
+  });
+  return cell;
+}
+
+function sorted(rows) {
+  if (!order) return rows;
+  const { column: { key }, down } = order;
+  const keyed = rows.map((row) => [key(row), row]);
+  const sign = down ? -1 : 1;
+  keyed.sort(([one], [other]) => {
+    if (one === null || other === null) return (one === null) - (other === null); // without a prediction at the end
+    return one < other ? -sign : one > other ? sign : 0;
+  });
+  return keyed.map(([, row]) => row);
+}
+
+// Return the limits of the filter; null for one that is empty or no number.
+function markLimits() {
+  return limits.map((field) => {
+    const given = field.value.trim().replace(",", ".");
+    const number = given === "" ? null : Number(given);
+    const isWrong = number !== null && !Number.isFinite(number);
+    if (isWrong) field.setAttribute("aria-invalid", "true");
+    else field.removeAttribute("aria-invalid");
+    return isWrong ? null : number;
+  });
+}
+
+// Return the function that decides whether a row is shown.
+function wanted() {
+  const words = text.value.trim().toLowerCase();
+  const [low, high] = markLimits();
+  const column = property.value;
+  return (row) => {
+    if (words && !row.name.toLowerCase().includes(words) && !row.smiles.toLowerCase().includes(words)) return false;
+    if (domain.value && row.domain?.in_domain !== (domain.value === "inside")) return false;
+    if (low === null && high === null) return true;
+    const value = row.values?.[column] ?? null;
+    return value !== null && (low === null || value >= low) && (high === null || value <= high);
+  };
+}
+
+function made(row) {
+  const shown = row.name || row.smiles || `row ${row.number}`;
+  const picture = element("img", { alt: "", loading: "lazy", width: "120", height: "80" });
+  const name = element("span", { className: row.name ? "name" : "smiles", text: shown, title: row.name ? `${row.name}\n${row.smiles}` : row.smiles });
+  const button = element("button", { type: "button", className: "open" }, [picture, name]);
+  button.setAttribute("aria-label", `Open ${shown}`.slice(0, 300));
+  button.addEventListener("click", () => { opened = button; openRow(row); });
+  if (row.error === null) drawIn(picture, row.smiles, "");
+  else { picture.remove(); button.disabled = true; }
+  const cells = row.error === null ? columns.slice(1).map(({ cell }) => cell(row))
+    : [element("td", { colspan: columns.length - 1, className: "failed", text: row.name ? `${row.error}: ${row.smiles}` : row.error })];
+  const line = element("tr", {}, [element("th", { scope: "row" }, [button]), ...cells]);
+  elements.set(row, line);
+  return line;
+}
+
+function turn(pages) {
+  page += pages;
+  update();
+  title.focus({ preventScroll: true });
+  section.scrollIntoView();
+}
+
+previous.addEventListener("click", () => turn(-1));
+next.addEventListener("click", () => turn(1));
+filters.addEventListener("submit", (event) => event.preventDefault());
+filters.addEventListener("input", () => { page = 0; update(); });
