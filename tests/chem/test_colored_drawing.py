@@ -1,11 +1,22 @@
 """The colors of explanations, and the layout of their pictures."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from molslice.chem.colored_drawing import DIVERGING, SEQUENTIAL, Matrix, color_of, draw_colored
+import molslice
+from molslice.chem.colored_drawing import (
+    DARK,
+    DIVERGING,
+    SEQUENTIAL,
+    WHITE,
+    Matrix,
+    color_of,
+    draw_colored,
+    draw_disks,
+)
 
 # Machado, Oliveira and Fernandes 2009, severity 1, for linear RGB
 BLIND = {
@@ -27,10 +38,39 @@ def test_black_letters_are_legible_on_every_color(palette):
         assert (luminance + 0.05) / 0.05 >= 4.5  # the contrast that WCAG 2 asks for
 
 
+def test_white_letters_are_legible_on_every_dark_color():
+    for color in DARK:
+        letters, disk = (linear(one) @ [0.2126, 0.7152, 0.0722] for one in (WHITE, color))
+        assert (letters + 0.05) / (disk + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("palette", [DIVERGING, DARK])
 @pytest.mark.parametrize("kind", BLIND)
-def test_the_two_ends_differ_for_each_kind_of_color_blindness(kind):
-    seen = [np.array(BLIND[kind]) @ linear(color) for color in (DIVERGING[0], DIVERGING[-1])]
+def test_the_two_ends_differ_for_each_kind_of_color_blindness(kind, palette):
+    seen = [np.array(BLIND[kind]) @ linear(color) for color in (palette[0], palette[-1])]
     assert np.linalg.norm(seen[0] - seen[1]) > 0.3
+
+
+def test_the_page_shows_the_colors_of_its_pictures():
+    style = (Path(molslice.__file__).parent / "serve" / "static" / "page.css").read_text()
+    scales = re.findall(r"--scale: (.*);", style)
+    shown = [
+        [[int(part) for part in color.split()] for color in re.findall(r"rgb\((.*?)\)", scale)]
+        for scale in scales
+    ]
+    for colors, palette in zip(shown, (DIVERGING, DARK), strict=True):
+        assert np.abs(np.array(colors) - 255 * np.array(palette)).max() <= 1
+    assert color_of(0.0, 1.0, diverging=True) == (1.0, 1.0, 1.0)
+    assert "--card: #1b2326" in style  # the middle of the dark colors
+    assert np.abs(np.array(DARK[3]) * 255 - [0x1B, 0x23, 0x26]).max() <= 1
+
+
+def test_a_picture_for_the_page_has_no_background_and_no_text():
+    for dark in (False, True):
+        drawn = draw_disks("CCO", np.array([0.1, -0.2, 0.5]), dark=dark)
+        assert "<rect" not in drawn
+        assert "<text" not in drawn
+        assert width(drawn) < width(picture("CCO", [0.1, -0.2, 0.5]))
 
 
 def test_the_scale_is_symmetric_and_ends_at_the_largest_value():

@@ -7,42 +7,10 @@ import io
 import pytest
 
 from tests.browser import NEEDS_BROWSER
-from tests.serve.running import Running, wait_until
+from tests.serve.running import wait_until
 
 pytestmark = NEEDS_BROWSER
-WAIT = 60_000  # milliseconds; a loaded machine is slow
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
-
-
-@pytest.fixture(scope="module")
-def server(model_folders):
-    with Running(*model_folders.values()) as server:
-        yield f"http://{server.host}:{server.port}"
-
-
-@pytest.fixture
-def open_page(browser, server):
-    """Return a function that opens the page; at the end no script has failed and no other host was asked."""
-    problems, hosts, contexts = [], set(), []
-
-    def open_page(**options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and problems.append(message.text))
-        page.on("request", lambda request: hosts.add("/".join(request.url.split("/")[:3])))
-        page.goto(server)
-        page.wait_for_selector("#model option", state="attached")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    expected = "Failed to load resource"  # a molecule that cannot be drawn
-    assert [problem for problem in problems if expected not in problem] == []
-    assert hosts == {server}
 
 
 def shown(page):

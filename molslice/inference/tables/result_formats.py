@@ -112,9 +112,12 @@ def _write_workbook(target: Path, names: Sequence[str], cells: Rows) -> None:
         cell.data_type = "s"  # not a formula or an error, whatever it begins with
         return cell
 
-    sheet.append([as_text(name) for name in names])
-    for row in cells:
-        sheet.append([_number(cell) if _is_number(cell) else as_text(cell) for cell in row])
+    try:
+        sheet.append([as_text(name) for name in names])
+        for row in cells:
+            sheet.append([_number(cell) if _is_number(cell) else as_text(cell) for cell in row])
+    finally:
+        sheet.close()
     with atomic_file(target) as raw:
         book.save(raw)
 

@@ -1,0 +1,74 @@
+"""Rows of a result as CSV, SD file and workbook."""
+
+import sys
+
+import openpyxl
+import pytest
+
+from molslice.files.tables import open_table
+from molslice.inference.tables import result_formats
+from molslice.inference.tables.result_formats import write_rows
+from molslice.types import MolsliceError
+
+HEADER = "id,smiles,x,note\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes rows of a table, and returns the file."""
+
+    def write(text, ending, rows=None):
+        (tmp_path / "a.csv").write_text(text)
+        write_rows(tmp_path / "a.csv", tmp_path / f"out{ending}", "smiles", rows)
+        return tmp_path / f"out{ending}"
+
+    return write
+
+
+def test_csv_has_the_cells_of_the_rows_in_their_order(write):
+    text = HEADER + '1,CCO,1.50,"a, ""b"""\n2,C,nan,\n'
+    assert write(text, ".csv").read_text() == text
+    assert write(text, ".csv", [2, 1, 2]).read_text().splitlines()[1:] == [
+        "2,C,nan,",
+        '1,CCO,1.50,"a, ""b"""',
+        "2,C,nan,",
+    ]
+    assert write(text, ".csv", []).read_text() == HEADER
+
+
+def test_an_sd_file_reads_back_whatever_its_cells_are(write):
+    text = HEADER + '1,C/C=C/C,1.5,"two\n\nlines"\n2,C(,nan,"$$$$\n> <x>"\n3,[Na+].[Cl-],0,"$$$$"\n'
+    with open_table(write(text, ".sdf")) as table:
+        (chunk,) = table.chunks(10, [])
+    assert table.names == ["structure", "name", "id", "smiles", "x", "note"]
+    assert [row[1:] for row in chunk.cells] == [
+        ["1", "1", "C/C=C/C", "1.5", "two lines"],
+        ["2", "2", "C(", "", " $$$$ > <x>"],
+        ["3", "3", "[Na+].[Cl-]", "0", " $$$$"],
+    ]
+    assert not chunk.errors
+
+
+def test_a_workbook_has_numbers_and_no_formulas(write):
+    cells = ["=1+1", "@x", "007", "-4", "1e-3", "nan", "12345678901234567", "1.25", "TRUE", "#N/A", "+5"]
+    text = "smiles,note\n" + "".join(f'C,"{cell}"\n' for cell in cells) + 'C,"a\x0bb"\n'
+    sheet = openpyxl.load_workbook(write(text, ".xlsx")).active
+    column = [row[1] for row in sheet.iter_rows(min_row=2)]
+    wanted = ["=1+1", "@x", "007", -4, 0.001, None, "12345678901234567", 1.25, "TRUE", "#N/A", "+5", "a b"]
+    assert [cell.value for cell in column] == wanted
+    kinds = ["n" if not isinstance(value, str) else "s" for value in wanted]
+    assert [cell.data_type for cell in column] == kinds
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_no_file(write, tmp_path, monkeypatch):
+    text = HEADER + "1,CCO,1,\n" * 3
+    with pytest.raises(MolsliceError, match="row 4 is not available"):
+        write(text, ".sdf", [1, 4])
+    monkeypatch.setattr(result_formats, "MOST_ROWS", 2)
+    for ending in (".sdf", ".xlsx"):
+        with pytest.raises(MolsliceError, match="more than 2 rows; write CSV"):
+            write(text, ending)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MolsliceError, match="pip install"):
+        write(text, ".xlsx")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

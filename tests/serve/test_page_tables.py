@@ -1,0 +1,403 @@
+"""Tables of many molecules on the page, in headless Chromium."""
+
+import csv
+
+import openpyxl
+import pytest
+from rdkit import Chem
+
+from tests.browser import NEEDS_BROWSER
+from tests.serve.running import wait_until
+
+pytestmark = NEEDS_BROWSER
+LIST = "smiles\tname\nCCO\tethanol\nC(\tbroken\nc1ccccc1\tbenzene\nCCCC"
+ATTACK = "<img src=x onerror=\"document.title='attacked'\">"
+
+
+def listed(page):
+    """Return the names of the rows, in their order."""
+    return page.locator("#rows tbody th").all_inner_texts()
+
+
+def cells(page, row):
+    return page.locator("#rows tbody tr").nth(row).locator("td").all_inner_texts()
+
+
+def paste(page, text, rows):
+    """Paste a list as a person does, and wait for its predictions."""
+    field = page.get_by_role("textbox", name="SMILES", exact=True)
+    field.focus()
+    page.evaluate(
+        """text => {
+            const data = new DataTransfer();
+            data.setData("text/plain", text);
+            const event = new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true});
+            document.activeElement.dispatchEvent(event);
+            document.execCommand("insertText", false, text);
+        }""",
+        text,
+    )
+    page.get_by_role("button", name="Predict").click()
+    wait_until(lambda: page.locator("#rows tbody tr").count() == rows)
+    wait_until(lambda: page.locator("#table-progress").is_hidden())
+
+
+def test_a_pasted_list_is_a_table_with_names_structures_and_reasons(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    assert page.locator("#table-title").inner_text() == "List: first"
+    assert page.locator("#table-state").inner_text() == "4 molecules, 1 without a prediction."
+    assert listed(page) == ["ethanol", "broken", "benzene", "CCCC"]
+    assert cells(page, 1) == ["not valid SMILES: C("]
+    float(cells(page, 0)[0])
+    assert page.locator("#rows thead th").first.inner_text().startswith("Molecule")
+    assert page.locator("#rows thead th").nth(1).inner_text().split("\n") == ["gap", "eV"]
+    wait_until(lambda: page.evaluate("document.querySelector('#rows img').naturalWidth > 100"))
+    assert page.locator("#result").is_hidden()
+
+
+def test_enter_sends_one_molecule_and_divides_the_lines_of_a_list(open_page):
+    page = open_page()
+    field = page.get_by_role("textbox", name="SMILES", exact=True)
+    field.press_sequentially("CCO")
+    field.press("Shift+Enter")
+    field.press_sequentially("CCN amine")
+    field.press("Enter")
+    field.press_sequentially("CCC")
+    assert field.input_value() == "CCO\nCCN amine\nCCC"
+    field.press("Control+Enter")
+    wait_until(lambda: page.locator("#rows tbody tr").count() == 3)
+    assert listed(page) == ["CCO", "amine", "CCC"]
+
+
+def values_of(page):
+    return [float(cell) for cell in page.locator("#rows tbody td.number").all_inner_texts()]
+
+
+def test_a_heading_sorts_and_failed_rows_stay_at_the_end(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    before = values_of(page)
+    heading = page.locator("#rows thead th").nth(1)
+    button = page.get_by_role("button", name="gap eV")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert values_of(page) == sorted(before)
+    assert listed(page)[-1] == "broken"
+    button.click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert values_of(page) == sorted(before, reverse=True)
+    assert listed(page)[-1] == "broken"
+    page.get_by_role("button", name="Molecule").click()
+    assert heading.get_attribute("aria-sort") == "none"
+    assert listed(page) == ["benzene", "broken", "CCCC", "ethanol"]
+    page.get_by_role("button", name="Molecule").click()
+    page.get_by_role("button", name="Molecule").click()  # the order of the list
+    assert listed(page) == ["ethanol", "broken", "benzene", "CCCC"]
+
+
+def test_filters_keep_the_rows_that_match(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    values = sorted(values_of(page))
+    page.get_by_label("Name or SMILES").fill("ENZ")
+    assert listed(page) == ["benzene"]
+    assert page.locator("#table-state").inner_text().startswith("1 of 4 molecules match")
+    page.get_by_label("Name or SMILES").fill("")
+    page.get_by_label("At least").fill(str(values[1]))
+    assert min(values_of(page)) == values[1]
+    assert "broken" not in listed(page)
+    page.get_by_label("At least").fill("many")
+    assert page.get_by_label("At least").get_attribute("aria-invalid") == "true"
+    assert len(listed(page)) == 4
+
+
+def test_a_row_opens_to_the_molecule_and_back(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    page.get_by_role("button", name="Open benzene").click()
+    page.wait_for_selector("#values td.number")
+    assert page.locator("#result-title").inner_text() == "Prediction: benzene"
+    assert page.evaluate("document.activeElement.id") == "result-title"
+    assert page.locator("#values caption").inner_text() == "first: c1ccccc1"
+    assert page.locator("#table").is_hidden()
+    page.get_by_role("button", name="Back to the table").click()
+    assert page.locator("#result").is_hidden()
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Open benzene"
+
+
+def test_another_model_predicts_the_list_again(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    page.get_by_role("combobox", name="Model").select_option("second")
+    wait_until(lambda: page.locator("#table-title").inner_text() == "List: second")
+    wait_until(lambda: len(listed(page)) == 4)
+    assert len(cells(page, 0)) == 2
+
+
+def saved(page, button, path):
+    with page.expect_download() as download:
+        page.get_by_role("button", name=button, exact=True).click()
+    download.value.save_as(path)
+    return download.value.suggested_filename
+
+
+def test_the_rows_that_are_shown_are_saved_in_their_order(open_page, tmp_path):
+    page = open_page(accept_downloads=True)
+    paste(page, 'CCO =1+1\nC( a "broken", one\nc1ccccc1 benzene\nCCCC', 4)
+    assert saved(page, "CSV", tmp_path / "a.csv") == "molecules_predicted.csv"
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [row["name"] for row in rows] == ["=1+1", 'a "broken", one', "benzene", ""]
+    assert list(rows[0]) == ["smiles", "name", "gap_eV", "error"]
+    page.get_by_role("button", name="gap eV").click()
+    page.get_by_label("At least").fill("-1e9")  # not the row that failed
+    wanted = listed(page)
+    assert len(wanted) == 3
+    assert saved(page, "SDF", tmp_path / "a.sdf") == "molecules_predicted.sdf"
+    records = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
+    assert [mol.GetProp("_Name") or Chem.MolToSmiles(mol) for mol in records] == wanted
+    assert saved(page, "Excel", tmp_path / "a.xlsx") == "molecules_predicted.xlsx"
+    sheet = openpyxl.load_workbook(tmp_path / "a.xlsx").active
+    found = [[cell.value for cell in row] for row in sheet.iter_rows(min_row=2)]
+    assert [name or smiles for smiles, name, *_ in found] == wanted
+    assert {type(row[2]) for row in found} == {float}
+    assert {cell.data_type for row in sheet.iter_rows(min_row=2, max_col=2) for cell in row} <= {"s", "n"}
+    assert page.locator("#download-state").inner_text() == ""
+
+
+def test_excel_is_offered_where_it_can_be_written(open_page):
+    page = open_page()
+    limits = page.evaluate("fetch('/limits').then((answer) => answer.json())")
+    page.route("**/limits", lambda route: route.fulfill(json={**limits, "formats": ["csv", "sdf"]}))
+    page.reload()
+    wait_until(lambda: page.locator("#downloads button").count() == 2)
+    assert page.locator("#downloads button").all_text_contents() == ["CSV", "SDF"]
+
+
+DROP = """async ([name, text]) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([text], name, {type: "text/csv"}));
+    for (const kind of ["dragenter", "dragover", "drop"]) {
+        const event = new DragEvent(kind, {dataTransfer: transfer, bubbles: true, cancelable: true});
+        document.querySelector("h1").dispatchEvent(event);
+    }
+}"""
+
+
+def test_a_file_dropped_anywhere_is_shown_as_a_table_with_names(open_page, tmp_path):
+    page = open_page(accept_downloads=True)
+    quoted = ATTACK.replace('"', '""')
+    rows = [f'"{quoted}",CCO,1', 'two,C(,"=2+2"', "three,c1ccccc1,3"]
+    page.evaluate(DROP, ["mine.csv", "\n".join(["Name,smiles,id", *rows])])
+    wait_until(lambda: page.locator("#rows tbody tr").count() == 3)
+    assert page.locator("#table-title").inner_text() == "mine.csv: first"
+    assert page.locator("#rows .name").first.inner_text() == ATTACK  # as text
+    assert page.title() == "molslice: predict molecules"
+    assert page.locator("#rows img").count() == 2
+    page.get_by_role("button", name="Molecule").click()
+    order = listed(page)
+    assert saved(page, "CSV", tmp_path / "a.csv") == "mine_predicted.csv"
+    found = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [row["Name"] for row in found] == order
+    assert {row["id"] for row in found} == {"1", "=2+2", "3"}  # all columns of the file
+    page.get_by_role("button", name="Open three").click()
+    page.wait_for_selector("#values td.number")
+    page.get_by_role("button", name="Show the rows of mine.csv").click()
+    wait_until(lambda: page.locator("#table").is_visible())
+    page.get_by_role("button", name="Delete mine.csv").click()
+    wait_until(lambda: page.locator("#files li").count() == 0)
+    wait_until(
+        lambda: page.evaluate("fetch('/health').then((answer) => answer.ok)")  # after the deletion
+    )
+    page.get_by_role("button", name="SDF").click()
+    wait_until(lambda: page.locator("#download-state").inner_text() == "there is no such file")
+
+
+def test_a_long_list_is_sent_as_a_file(open_page):
+    page = open_page()
+    limits = page.evaluate("fetch('/limits').then((answer) => answer.json())")
+    page.route("**/limits", lambda route: route.fulfill(json={**limits, "molecules": 2}))
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    paste(page, "CCO ethanol\nC( broken\nc1ccccc1 benzene", 3)
+    assert page.locator("#table-title").inner_text() == "list.smi: first"
+    assert listed(page) == ["ethanol", "broken", "benzene"]
+
+
+CLASSES = [
+    {"name": f"grade: {word}", "unit": "", "kind": "multiclass", "column": f"grade_{word}"}
+    for word in ("low", "medium", "high")
+]
+SIZE = {"name": "size", "unit": "m", "kind": "regression", "column": "size_m"}
+NONE = {"lower": None, "upper": None, "spread": None, "calibrated": None, "set": None}
+
+
+def fake_rows(count):
+    """Return rows of a file whose values, widths of intervals and similarities have different orders."""
+    rows = []
+    for place in range(count):
+        value, similarity = (place * 7) % count, ((place * 3) % count) / count
+        width = None if place == 0 else (place * 11) % count + 1
+        grades = {target["column"]: 0.1 for target in CLASSES}
+        rows.append(
+            {
+                "smiles": "C" * (place % 30 + 1),
+                "name": f"m{place}",
+                "conditions": None,
+                "values": {"size_m": value, **grades},
+                "uncertainty": {
+                    **NONE,
+                    "lower": {"size_m": value - 1},
+                    "upper": {"size_m": None if width is None else value + width},
+                    "set": dict.fromkeys(grades, ["low", "high"]),
+                },
+                "domain": {
+                    "in_domain": place % 2 == 0,
+                    "reason": "" if place % 2 == 0 else ATTACK,
+                    "neighbors": [{"smiles": "C", "similarity": similarity, "measured": None}],
+                },
+                "error": None,
+            }
+        )
+    return rows
+
+
+def show_fake(page, count, total):
+    card = {
+        "name": "fitted",
+        "kind": "mixed",
+        "targets": [SIZE, *CLASSES],
+        "intervals": True,
+        "domain": True,
+        "explanations": False,
+        "method": None,
+        "conditions": [],
+    }
+    job = {"id": "x", "name": "big.csv", "model": "fitted", "state": "done", "rows": total, "share": 1}
+    job |= {"failed": 0, "refusals": [], "columns": [], "message": ""}
+    answer = {"model": "fitted", "targets": card["targets"], "rows": total, "predictions": fake_rows(count)}
+    page.route("**/models", lambda route: route.fulfill(json=[card]))
+    page.route("**/files?*", lambda route: route.fulfill(json=job))
+    page.route("**/files/x/rows", lambda route: route.fulfill(json=answer))
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.set_input_files("#file", {"name": "big.csv", "mimeType": "text/csv", "buffer": b"smiles\nC\n"})
+    wait_until(lambda: page.locator("#rows tbody tr").count() == 50)
+
+
+def test_ten_thousand_rows_are_shown_page_by_page(open_page):
+    page = open_page()
+    show_fake(page, 10_000, 12_000)
+    state = page.locator("#table-state")
+    assert state.inner_text() == "10,000 molecules, the first of 12,000 rows; the file has all."
+    assert page.locator("#page-text").inner_text() == "1 to 50 of 10,000"
+    assert page.locator("#rows tbody tr").count() == 50
+    assert page.get_by_role("button", name="Previous").is_disabled()
+    page.get_by_role("button", name="Next").click()
+    assert listed(page)[0] == "m50"
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("button", name="size m").click()
+    page.get_by_role("button", name="size m").click()
+    assert values_of(page)[::4][:3] == [9999.0, 9998.0, 9997.0]
+    page.get_by_label("At most").fill("20")
+    assert state.inner_text().startswith("21 of 10,000 molecules match")
+    assert page.locator("#pages").is_hidden()
+    assert not [url for url in asked if "draw" not in url]  # computed in the page
+
+
+def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
+    page = open_page()
+    show_fake(page, 90, 90)
+    headings = [text.split("\n") for text in page.locator("#rows thead th").all_inner_texts()]
+    assert [" ".join(lines) for lines in headings] == [
+        *("Molecule", "size m", "90% interval by width"),
+        *("grade: low probability", "grade: medium probability", "grade: high probability", "90% set"),
+        "Domain by similarity",
+    ]
+    assert cells(page, 0) == [
+        "0.0",
+        "-1.0 to unlimited",
+        "0.100",
+        "0.100",
+        "0.100",
+        "low or high",
+        "inside, 0.00",
+    ]
+    assert cells(page, 1)[-1].split("\n") == ["outside, 0.03", "", ATTACK]
+    page.get_by_role("button", name="90% interval of size, by width").click()
+    assert listed(page)[:2] == ["m41", "m82"]  # 11 * 41 and 11 * 82 leave 1 and 2
+    page.get_by_role("button", name="90% interval of size, by width").click()
+    assert listed(page)[:2] == ["m0", "m49"]  # without an end, and 11 * 49 leaves 89
+    page.get_by_role("button", name="Domain by similarity").click()
+    page.get_by_role("button", name="Domain by similarity").click()
+    assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.97"
+    page.get_by_label("Domain").select_option("inside")
+    assert page.locator("#table-state").inner_text().startswith("45 of 90 molecules match")
+
+
+def endpoint_rows(page):
+    rows = page.locator("#endpoints tbody tr").all()
+    return [row.locator("th, td").all_inner_texts() for row in rows]
+
+
+def test_all_models_are_shown_for_one_molecule(open_page):
+    page = open_page()
+    page.get_by_role("button", name="caffeine").click()
+    page.wait_for_selector("#values td.number")
+    wait_until(lambda: page.locator("#endpoints td.number").count() == 3)
+    rows = endpoint_rows(page)
+    assert page.locator("#endpoints tbody th").all_inner_texts() == ["first", "gap", "second", "gap", "logp"]
+    assert rows[0][2] == page.locator("#values td.number").inner_text()
+    second = rows[1][2]
+    page.get_by_role("button", name="second").click()
+    wait_until(lambda: page.locator("#values caption").inner_text().startswith("second: "))
+    assert page.locator("#values td.number").first.inner_text() == second
+    assert page.get_by_role("combobox", name="Model").input_value() == "second"
+
+
+def test_a_model_that_cannot_predict_says_why_beside_the_others(open_page):
+    page = open_page()
+    models = page.evaluate("fetch('/models').then((answer) => answer.json())")
+    cards = [models[0], {**models[1], "conditions": ["temperature"]}, {**models[1], "name": ATTACK}]
+    page.route("**/models", lambda route: route.fulfill(json=cards))
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="caffeine").click()
+    wait_until(lambda: "no model" in page.locator("#endpoints").inner_text())
+    rows = endpoint_rows(page)
+    assert rows[1] == ["second", "needs temperature; choose the model to give it"]
+    assert rows[2][0] == ATTACK
+    assert page.title() == "molslice: predict molecules"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_wide_tables_scroll_in_themselves_and_pictures_have_no_background(open_page, theme, width):
+    page = open_page(color_scheme=theme, viewport={"width": width, "height": 800})
+    show_fake(page, 60, 60)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 390:
+        scroll = page.locator("#table-scroll")
+        assert scroll.evaluate("box => box.scrollWidth > box.clientWidth")
+        assert "linear-gradient" in scroll.evaluate("box => getComputedStyle(box).backgroundImage")
+        scroll.focus()
+        page.keyboard.press("ArrowRight")
+        wait_until(lambda: scroll.evaluate("box => box.scrollLeft") > 0)
+    page.unroute("**/models")
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="caffeine").click()
+    page.get_by_role("button", name="Compute").click()
+    page.wait_for_selector("#contributions-picture", state="visible")
+    corner = """picture => {
+        const canvas = new OffscreenCanvas(picture.naturalWidth, picture.naturalHeight);
+        const context = canvas.getContext("2d");
+        context.drawImage(picture, 0, 0);
+        return [...context.getImageData(2, 2, 1, 1).data];
+    }"""
+    for name in ("#structure", "#contributions-picture"):
+        assert page.locator(name).evaluate(corner)[3] == 0  # transparent
+    assert page.locator("#contributions-scale").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
