@@ -253,7 +253,7 @@ def fake_rows(count):
                     "set": dict.fromkeys(grades, ["low", "high"]),
                 },
                 "domain": {
-                    "in_domain": place % 2 == 0,
+                    "place": "outside" if place % 2 else "like the training molecules",
                     "reason": "" if place % 2 == 0 else ATTACK,
                     "neighbors": [{"smiles": "C", "similarity": similarity, "measured": None}],
                 },
@@ -323,7 +323,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
         "0.100",
         "0.100",
         "low or high",
-        "inside, 0.00",
+        "like the training molecules, 0.00",
     ]
     assert cells(page, 1)[-1].split("\n") == ["outside, 0.03", "", ATTACK]
     page.get_by_role("button", name="90% interval of size, by width").click()
@@ -333,7 +333,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     page.get_by_role("button", name="Domain by similarity").click()
     page.get_by_role("button", name="Domain by similarity").click()
     assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.97"
-    page.get_by_label("Domain").select_option("inside")
+    page.get_by_label("Domain").select_option("like the training molecules")
     assert page.locator("#table-state").inner_text().startswith("45 of 90 molecules match")
 
 

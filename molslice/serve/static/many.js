@@ -176,7 +176,7 @@ function stem(target) {
 function domainCell(compared) {
   const [nearest] = compared?.neighbors ?? [];
   if (!nearest) return element("td");
-  const place = `${compared.in_domain ? "inside" : "outside"}, ${nearest.similarity.toFixed(2)}`;
+  const place = `${compared.place}, ${nearest.similarity.toFixed(2)}`;
   return element("td", { className: "domain" }, [place, ...(compared.reason ? [element("p", { className: "soft", text: compared.reason })] : [])]);
 }
 
@@ -227,7 +227,7 @@ function wanted() {
   const column = property.value;
   return (row) => {
     if (words && !row.name.toLowerCase().includes(words) && !row.smiles.toLowerCase().includes(words)) return false;
-    if (domain.value && row.domain?.in_domain !== (domain.value === "inside")) return false;
+    if (domain.value && row.domain?.place !== domain.value) return false;
     if (low === null && high === null) return true;
     const value = row.values?.[column] ?? null;
     return value !== null && (low === null || value >= low) && (high === null || value <= high);

@@ -125,5 +125,5 @@ function messageRow(card, choose, text) {
 
 function domainText(domain) {
   if (domain === null) return "";
-  return domain.in_domain ? "inside" : `outside: ${domain.reason}`;
+  return domain.reason ? `${domain.place}: ${domain.reason}` : domain.place;
 }
