@@ -1,5 +1,8 @@
 """Write one HTML page about a trained model: errors, charts, molecules, parameters, data and settings.
 
+Several models are compared on one page instead: errors with standard errors, differences on the molecules
+that both held out, rows, times, and the settings that differ.
+
 The page opens from disk without a network. The model is measured on its own data; settings such as
 --data.path FILE choose other data, as in `molslice evaluate`; all rows of another table are the split test,
 unless settings divide it. If a split has more molecules than --rows, a random sample of it is measured. A
@@ -16,17 +19,20 @@ from molslice.cli.arguments import (
     add_model,
     add_run_options,
     file_path,
+    flag,
     load_chosen_model,
+    model_name,
     positive,
     share,
 )
 from molslice.cli.console import say, tell, write_json
 
-SUMMARY = "write an HTML page about a trained model"
+SUMMARY = "write an HTML page about a trained model, or compare several"
 EXAMPLE = """\
   molslice report runs/first
   molslice report solubility --out solubility.html
-  molslice report gap-xtb --root data/gap_xtb"""
+  molslice report gap-xtb --root data/gap_xtb
+  molslice report solubility solubility-best --out both.html      # side by side"""
 TAKES_OVERRIDES = True
 ROWS = 10_000
 
@@ -34,6 +40,13 @@ ROWS = 10_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     add_model(parser, metavar="MODEL")
+    parser.add_argument(
+        "others",
+        nargs="*",
+        type=model_name,
+        metavar="MODEL",
+        help="further models: the page compares them",
+    )
     parser.add_argument(
         "--out",
         type=file_path,
@@ -60,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and print its name."""
+    if args.others:
+        return _compare(args)
     from molslice.cli.datasets import changes_rows, find_model_data
     from molslice.errors import MolsliceError
     from molslice.files.atomic import reserved
@@ -93,6 +108,45 @@ def run(args: argparse.Namespace) -> int:
         write_json({"model": str(args.model), "report": str(path), "verdict": verdict})
     else:
         for line in verdict:
+            tell(line)
+        tell(f"the report is in {path}")
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Write the page about several models."""
+    from molslice.cli.datasets import find_model_data
+    from molslice.files.atomic import reserved
+    from molslice.inference.fitted import FittedPredictor
+    from molslice.report.comparison import distinct_names, write_comparison
+    from molslice.report.measure import measure
+    from molslice.types import MolsliceError
+
+    for name in ("threshold", "root", "fragment", "wildcards", *(name for name, _ in args.overrides)):
+        if getattr(args, name, name) is not None:
+            args.usage_error(f"{flag(name)}: not with several models")
+    predictors, measured = [], []
+    for model in (args.model, *args.others):
+        args.model = model
+        predictors.append(load_chosen_model(args))
+        measured.append(None)
+        if isinstance(predictors[-1], FittedPredictor):
+            continue
+        try:
+            dataset = find_model_data(
+                predictors[-1], predictors[-1].data_config, None, [], None, whole="test"
+            )
+            measured[-1] = measure(predictors[-1], dataset, args.rows, progress=True)
+        except MolsliceError as error:
+            say(f"{model} has the errors of its training alone: {error}")
+    names = distinct_names(predictors)
+    path = args.out or Path(f"{'_'.join(names[:3])}_report.html")
+    with reserved(path):
+        result = write_comparison(predictors, measured, path)
+    if args.json:
+        write_json({"report": str(path), **result})
+    else:
+        for line in result["verdict"]:
             tell(line)
         tell(f"the report is in {path}")
     return 0

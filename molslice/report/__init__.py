@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a trained model.
+"""One self-contained HTML page about a trained model, or about several.
 
 A model and its data come in, a file of HTML goes out. To add a section, write a function that returns `Html`
 and name it in `SECTIONS` of `sections.py`.
@@ -12,8 +12,10 @@ Modules:
     sections: The parts of the page that need measured values.
     training: The parts that need the model alone.
     write: The report.
+    comparison: Several models side by side.
 """
 
+from molslice.report.comparison import write_comparison
 from molslice.report.write import write_report
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]

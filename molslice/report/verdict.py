@@ -78,7 +78,7 @@ class _Case:
         if of_record is not None and np.isclose(of_record[0], value, rtol=1e-3):  # not with limits
             value, spread = of_record
         count = len(self.truth)
-        return f"{_rounded(value, spread)}{self.unit(metric)} on {count:,} {self.kind} molecules"
+        return f"{rounded_error(value, spread)}{self.unit(metric)} on {count:,} {self.kind} molecules"
 
     def of_record(self, metric: str, place: str) -> tuple[float, float] | None:
         """Return a metric in `fit.json` with its standard error, NaN if unknown; None if it is not there."""
@@ -107,7 +107,7 @@ class _Case:
             notes.append("; few molecules, so these numbers are rough")
             other = self.of_record(metric, "cross_validated")
             if self.recorded == "test" and other is not None:
-                notes.append(f" ({_rounded(*other)}{self.unit(metric)} cross-validated)")
+                notes.append(f" ({rounded_error(*other)}{self.unit(metric)} cross-validated)")
         if self.split is self.measured.judged and (trained := self.measured.trained):
             notes.append(f"; the model was trained on at least {trained:,} of these molecules")
         return "".join(notes)
@@ -243,7 +243,7 @@ def _short(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.7g}"
 
 
-def _rounded(value: float, spread: float) -> str:
+def rounded_error(value: float, spread: float) -> str:
     """Write an error with two digits of its standard error."""
     if not spread > 1e-6 * abs(value):  # rounding
         return f"{value:.3g}"

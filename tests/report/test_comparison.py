@@ -1,0 +1,158 @@
+"""Several models side by side."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from molslice.cli import main
+from molslice.folders.fitted import HELD_OUT
+from molslice.inference.load import load_model
+from molslice.report.comparison import Difference
+from molslice.report.measure import read_rows
+from tests.inference.models import CLASSES, checkpoint_folder, embedded_smiles
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Fits `a` and `b` of one target, `c` of another one, and `d` of both."""
+    folder = tmp_path_factory.mktemp("fits")
+    with (folder / "mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [
+                ["smiles", "size", "ring"],
+                *([text, len(text) % 9, "c1" in text] for text in embedded_smiles(80)),
+            ]
+        )
+    for name, words in (
+        ("a", ["--target", "size", "--unit", "nm"]),
+        ("b", ["--target", "size", "--unit", "nm", "--members", "3"]),
+        ("c", ["--target", "ring"]),
+        ("d", ["--target", "size", "--unit", "nm", "--target", "ring", "--unit", ""]),
+    ):
+        words = [*words, "--out", str(folder / name), "--no-encoder", "--quality", "fast", "--quiet"]
+        assert main(["fit", str(folder / "mine.csv"), *words]) == 0
+    return folder
+
+
+@pytest.fixture
+def compare(folder, tmp_path, capsys):
+    """Compare models and return the JSON and the page."""
+
+    def call(*names):
+        capsys.readouterr()
+        models = [str(folder / name) if (folder / name).exists() else str(name) for name in names]
+        assert main(["report", *models, "--out", str(tmp_path / "page.html"), "--json", "--quiet"]) == 0
+        return json.loads(capsys.readouterr().out), (tmp_path / "page.html").read_text()
+
+    return call
+
+
+def test_the_difference_is_paired_on_the_molecules_that_both_held_out(compare, folder):
+    result, page = compare("a", "b")
+    (difference,) = result["differences"]
+    pair = [read_rows(load_model(folder / name), folder / name / HELD_OUT) for name in "ab"]
+    assert pair[0].smiles == pair[1].smiles
+    errors = [np.abs(rows.truth[:, 0] - rows.predicted[:, 0]) for rows in pair]
+    assert (difference["model"], difference["reference"], difference["unit"]) == ("b", "a", "nm")
+    assert difference["molecules"] == len(errors[0])
+    assert difference["value"] == pytest.approx(errors[1].mean())
+    assert difference["reference_value"] == pytest.approx(errors[0].mean())
+    changes = errors[1] - errors[0]
+    assert difference["standard_error"] == pytest.approx(changes.std(ddof=1) / np.sqrt(len(changes)))
+    assert all(line in page for line in result["verdict"])
+    assert f"{changes.mean():+.3g} ± " in page
+
+
+def test_errors_and_settings_stand_side_by_side(compare, folder):
+    result, page = compare("a", "b", "c", "d")
+    errors = [(one["target"], one["model"]) for one in result["errors"]]
+    assert errors == [("size", "a"), ("size", "b"), ("ring", "c"), ("size", "d"), ("ring", "d")]
+    record = json.loads((folder / "a" / "fit.json").read_text())["results"][0]
+    assert result["errors"][0]["test_error"] == record["standard_errors"]["test"]["molslice fit"]
+    assert result["settings"]["members"] == {"a": "5", "b": "3", "c": "5", "d": "5"}
+    assert "quality" not in result["settings"]
+    assert [one["seconds"] > 0 for one in result["models"]] == [True] * 4
+    # a target that the first model lacks is compared with the next one
+    assert [(one["model"], one["reference"]) for one in result["differences"]] == [("b", "a"), ("d", "c")]
+    assert "size: no difference of d and a, because they held out 1 of the same" in " ".join(
+        result["verdict"]
+    )
+    assert page.count("<caption>size</caption>") == 1
+
+
+def test_models_with_nothing_in_common_are_said_to_have_nothing(compare):
+    result, page = compare("a", "c")
+    assert result["differences"] == []
+    assert result["verdict"] == [f"{name} has no target in common with the others." for name in "ac"]
+    assert "No two models held out the same molecules." in page
+
+
+def test_other_units_and_kinds_have_no_difference(compare, folder):
+    words = ["--target", "size", "--no-encoder", "--quality", "fast", "--quiet"]
+    for name, more in (
+        ("meters", ["--unit", "m"]),
+        ("classes", ["--kind", "multiclass", "--duplicates", "keep"]),
+    ):
+        if not (folder / name).exists():
+            assert main(["fit", str(folder / "mine.csv"), *words, *more, "--out", str(folder / name)]) == 0
+    result, _ = compare("a", "meters", "classes")
+    assert result["verdict"] == [
+        "size: no difference of meters and a, because their units differ: m and nm.",
+        "size: no difference of classes and a, because one learns another kind of target, or other classes.",
+    ]
+
+
+def test_the_same_folder_twice_differs_by_nothing(compare):
+    result, _ = compare("a", "a")
+    assert [one["model"] for one in result["models"]] == ["a (1)", "a (2)"]
+    assert (result["settings"], result["differences"][0]["standard_error"]) == ({}, 0.0)
+    assert "no clear difference" in result["verdict"][0]
+
+
+def test_runs_are_measured_on_their_test_rows(compare, tmp_path):
+    with (tmp_path / "runs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["smiles", "size"], *([text, len(text)] for text in embedded_smiles(60))])
+    settings = {
+        "data": {"name": "csv", "path": str(tmp_path / "runs.csv"), "target_columns": ["size"]},
+        "model": {"num_layers": 1, "dim": 8, "ffn_dim": 8, "num_heads": 2},
+        "training": {"max_steps": 2, "valid_every_steps": 2, "batch_size": 16},
+        "trainer": {"accelerator": "cpu", "num_threads": 1},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(settings))
+    for name, dim in (("one", 8), ("two", 16)):
+        words = ["--out", str(tmp_path / name), "--model.dim", str(dim), "--quiet"]
+        assert main(["train", "--config", str(tmp_path / "config.yaml"), *words]) == 0
+    result, _ = compare(tmp_path / "one", tmp_path / "two")
+    summary = json.loads((tmp_path / "two" / "summary.json").read_text())
+    (difference,) = result["differences"]
+    assert difference["value"] == pytest.approx(summary["test"]["mae"]["size"], rel=1e-4)
+    assert difference["molecules"] == summary["test"]["of"]
+    assert result["settings"] == {"model.dim": {"one": "8", "two": "16"}}
+    assert result["errors"][0]["test_error"] > 0
+
+
+def test_a_model_without_data_has_the_errors_of_its_training(compare, folder, tmp_path, capsys):
+    checkpoint_folder(tmp_path / "model", CLASSES)
+    result, _ = compare("a", tmp_path / "model")
+    assert result["errors"][1]["test"] is None
+    assert (
+        main(["report", str(folder / "a"), str(tmp_path / "model"), "--out", str(tmp_path / "b.html")]) == 0
+    )
+    assert "model has the errors of its training alone: " in capsys.readouterr().err
+
+
+def test_a_clear_difference_names_the_better_model():
+    labels = "logS", "new", "old", "nm"
+    assert str(Difference(*labels, "mae", 30, 0.5, 0.7, 0.05)) == (
+        "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out."
+    )
+    assert str(Difference(*labels, "roc_auc", 30, 0.5, 0.7, 0.05)).startswith("logS: old is better than new")
+    assert "no clear difference of" in str(Difference(*labels, "mae", 30, 0.5, 0.55, 0.05))
+
+
+@pytest.mark.parametrize("words", [["--threshold", "0.3"], ["--root", "x"], ["--data.path", "x.csv"]])
+def test_options_of_one_model_are_refused(folder, words, capsys):
+    assert main(["report", str(folder / "a"), str(folder / "b"), *words]) == 2
+    assert f"{words[0]}: not with several models" in capsys.readouterr().err
