@@ -10,6 +10,7 @@ folder works with `molslice predict`, `molslice report` and `load_model`.
 import argparse
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from molslice.cli.arguments import (
 from molslice.cli.console import tell, tell_refusals, text_table, write, write_json
 
 if TYPE_CHECKING:
+    from molslice.fitting.data import FitData
     from molslice.fitting.related_target import RelatedTarget
 
 SUMMARY = "fit a model to your own measurements"
@@ -261,6 +263,21 @@ def _check_first(args: argparse.Namespace) -> None:
     check_folder(args.out, [args.data])
 
 
+def _announce(told: list[str], rows: "FitData", seconds: float) -> None:
+    """Say what was found in the table, and how long the fit will take."""
+    from molslice.fitting.expected_time import describe_seconds
+
+    told += rows.findings
+    for text in told:
+        tell(text)
+    tell_refusals(rows.refusals.report())
+    held_out = int(rows.test.sum())
+    count = f"{len(rows.smiles):,} rows to learn" + (
+        f", {held_out:,} of them held out first" if held_out else ""
+    )
+    tell(f"{count}; the fit takes {describe_seconds(seconds)}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     _check_first(args)
@@ -283,13 +300,13 @@ def run(args: argparse.Namespace) -> int:
     if args.tune:
         limit = f"{args.tune:g} minute{'s' * (args.tune != 1)}"
         tell(f"tuning takes up to {limit}; then the model is fitted as without it")
-    about = fit(**options)
+    told: list[str] = []  # what is found in the table, before the fit
+    about = fit(**options, announce=None if args.json or args.quiet else partial(_announce, told))
     if args.json:
         write_json(about)
         return 0
-    for text in about["findings"]:
+    for text in about["findings"][len(told) :]:
         tell(text)
-    tell_refusals(about["refusals"])
     for what in about["left_out"]:
         tell(f"not computed for lack of time: {what}")
     write(text_table(*result_rows(about)))

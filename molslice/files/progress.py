@@ -5,11 +5,12 @@ longer phase writes a line to a file or a pipe, and then one every `EVERY_SECOND
 step.
 """
 
+import itertools
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 BAR_SECONDS = 2.0
 FIRST_SECONDS, EVERY_SECONDS = 5.0, 30.0
-BYTES = "B"
+BYTES, PERCENT = "B", "%"
+PERCENT_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed} passed, {remaining} left"
 LARGE = 100_000  # bars show such numbers as 100k
 NEW_NUMBERS = 0.5, 10.0  # seconds after which a bar, and lines, want other numbers
 
@@ -49,7 +51,7 @@ class Progress:
     Args:
         label: Name of the phase.
         total: Number of units; None if unknown.
-        unit: Name of a unit in the plural; `B` for bytes.
+        unit: Name of a unit in the plural; `B` for bytes, `%` for hundredths of a `total` of 100.
         shown: Whether to show anything; see also `hidden_progress`.
         done: Number of units that are done before.
         clock: Returns the time in seconds.
@@ -95,6 +97,7 @@ class Progress:
             unit_divisor=1024 if self.unit == BYTES else 1000,
             initial=self.done,
             delay=BAR_SECONDS,
+            bar_format=PERCENT_BAR if self.unit == PERCENT else None,
             file=sys.stderr,
         )
 
@@ -148,7 +151,9 @@ class Progress:
 
         passed = self._clock() - self._start
         unit = f" {self.unit}" if self.unit not in ("", BYTES) else ""
-        if self.total:
+        if self.unit == PERCENT:
+            parts = [f"{self.done}% done"]
+        elif self.total:
             share = 100 * self.done / self.total
             parts = [f"{self._count(self.done)} of {self._count(self.total)}{unit} ({share:.0f}%)"]
         else:
@@ -165,6 +170,51 @@ class Progress:
         from tqdm import tqdm
 
         return tqdm.format_sizeof(number, BYTES, 1024) if self.unit == BYTES else f"{number:,}"
+
+
+class Phases:
+    """The progress of several phases in one bar, until the end of the `with` block.
+
+    Args:
+        seconds: The expected time of each phase by its name, in order; only its share of the sum matters.
+        shown: Whether to show anything; see `Progress`.
+    """
+
+    def __init__(self, seconds: Mapping[str, float], *, shown: bool = True) -> None:
+        total, before = (
+            sum(seconds.values()) or 1.0,
+            list(itertools.accumulate(seconds.values(), initial=0.0)),
+        )
+        self._ends = {
+            name: (100.0 * start / total, 100.0 * end / total)
+            for name, start, end in zip(seconds, before, before[1:], strict=False)
+        }
+        self._bar = Progress(next(iter(seconds), ""), 100, PERCENT, shown=shown)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self._bar.move(100)
+        self._bar.close()
+
+    def begin(self, name: str) -> Callable[[int, int], None]:
+        """Begin a phase; the phases before it are over.
+
+        Returns:
+            What is called with the number of steps that are done and of all steps of the phase. A phase that
+            was not expected does not move the bar.
+        """
+        start, end = self._ends.get(name, (self._bar.done, self._bar.done))
+        self._bar.rename(name)
+
+        def move(done: int, total: int) -> None:
+            share = min(1.0, done / total) if total else 1.0
+            self._bar.move(max(self._bar.done, int(start + share * (end - start))))
+
+        move(0, 1)
+        return move
 
 
 def _write_lines(progress: "weakref.ref[Progress]", wait: Callable[[float], bool]) -> None:

@@ -138,6 +138,8 @@ class FitData:
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
         symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
         columns: The columns of the targets in the table.
+        identifiers: What the table calls each row, by column, for each of the n rows; see `find_identifiers`.
+        places: The place of each row in the table, such as `row 4`; of merged rows the first one.
     """
 
     smiles: list[str]
@@ -165,6 +167,8 @@ class FitData:
     partners: list[str] = field(default_factory=list)
     symmetric: bool = False
     columns: tuple[str, ...] = ()
+    identifiers: dict[str, list[str]] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
 
     @property
     def known(self) -> np.ndarray:
@@ -176,6 +180,10 @@ class FitData:
     def limited(self) -> np.ndarray:
         """Whether only limits of a target are known, bool [n, T]."""
         return np.asarray(self.known & np.isnan(self.targets))
+
+    def name_of(self, row: int) -> str:
+        """Return what the table calls a row, or its SMILES."""
+        return next(filter(None, (cells[row] for cells in self.identifiers.values())), self.smiles[row])
 
     @property
     def names_of_molecules(self) -> list[tuple[str, ...]]:
@@ -229,6 +237,8 @@ class FitData:
         """Keep only these rows, int [k], in their order."""
         self.smiles = [self.smiles[row] for row in rows]
         self.partners = [self.partners[row] for row in rows if self.partners]
+        self.places = [self.places[row] for row in rows if self.places]
+        self.identifiers = {name: [cells[row] for row in rows] for name, cells in self.identifiers.items()}
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
         self.test, self.groups, self.dates = (

@@ -1,5 +1,6 @@
 """Rows of a fit with the same molecule and conditions: merge them to one row, keep them, or refuse them."""
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from molslice.fitting.data import Duplicates, FitData
 from molslice.fitting.limits import merged_bounds
 from molslice.types import MolsliceError
 
+SHOWN_CONFLICTS = 5
 SAME = 1e-9  # relative difference of values that count as equal
 
 
@@ -69,8 +71,10 @@ def merge_duplicates(
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
+        data.findings += _conflicts(data, differing)
         return data.targets, data.noise
     data.lose(f"{count}; {_describe_merging(data.has_classes)}")
+    data.findings += _conflicts(data, differing)
     merged, geometric = data.targets.copy(), data.targets.copy()
     noise = None if data.noise is None else data.noise.copy()
     for rows in several:
@@ -80,6 +84,7 @@ def merge_duplicates(
     if data.bounds is not None:
         _merge_limits(data, several, merged, geometric)
     data.targets = merged
+    _merge_identifiers(data, several)
     first_rows = np.array(sorted(rows[0] for rows in groups.values()))
     kept = first_rows[data.known[first_rows].any(1)]
     data.keep(kept)
@@ -91,6 +96,44 @@ def _describe_merging(has_classes: np.ndarray) -> str:
         return "they are averaged"
     averaged = "" if has_classes.all() else "numbers are averaged and "
     return f"{averaged}conflicting labels count as missing"
+
+
+def _merge_identifiers(data: FitData, several: Sequence[Sequence[int]]) -> None:
+    """Give the first row of each molecule the identifiers of all its rows."""
+    for cells in data.identifiers.values():
+        for rows in several:
+            cells[rows[0]] = "; ".join(dict.fromkeys(filter(None, (cells[row] for row in rows))))
+
+
+def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
+    """List the largest differences between values of one molecule, with its name, the values and the rows.
+
+    A difference is relative to the standard deviation of the target; classes that differ come first.
+    """
+    spreads = np.where(data.has_classes, 0.0, [np.nanstd(column) for column in data.targets.T])
+    sizes = []
+    for rows in differing:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a target without a value in these rows
+            ranges = np.nanmax(data.targets[rows], 0) - np.nanmin(data.targets[rows], 0)
+        relative = np.divide(ranges, spreads, out=np.where(ranges > 0, np.inf, 0.0), where=spreads > 0)
+        index = int(np.nan_to_num(relative, posinf=np.inf).argmax())
+        sizes.append((float(relative[index]), index, rows))
+    largest = sorted(sizes, key=lambda one: -one[0])[:SHOWN_CONFLICTS]
+    lines = []
+    for _, index, rows in largest:
+        known = [row for row in rows if np.isfinite(data.targets[row, index])]
+        names = data.types[index].class_names
+        values = [names[int(v)] if names else f"{v:g}" for v in data.targets[known, index]]
+        target = f", {data.names[index]}" if len(data.names) > 1 else ""
+        places = [data.places[row] for row in known if data.places]
+        if all(place.startswith("row ") for place in places):
+            places = ["rows " + ", ".join(place.removeprefix("row ") for place in places)] if places else []
+        where = f" ({', '.join(places)})" if places else ""
+        lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(values)}{where}")
+    if len(differing) > len(largest):
+        lines.append(f"differences like these, but smaller: {len(differing) - len(largest):,} molecules")
+    return lines
 
 
 def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -27,13 +27,14 @@ from molslice.errors import MolsliceError
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
 from molslice.files.processes import check_workers, count_cores
-from molslice.files.progress import Progress
+from molslice.files.progress import Phases, Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
 from molslice.fitting.data import Duplicates, FitData, FitOptions, Limits, Scale, Transform
+from molslice.fitting.expected_time import expected_seconds
 from molslice.fitting.first_checks import MAX_FOLDS, MAX_SEED, MIN_FOLDS, SPLITS, check_folder, check_times
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
@@ -104,6 +105,7 @@ def fit(
     workers: int | None = None,
     device: str = "cpu",
     quiet: bool = False,
+    announce: Callable[[FitData, float], None] | None = None,
 ) -> dict[str, Any]:
     """Fit a model to a table and write its folder.
 
@@ -190,6 +192,8 @@ def fit(
         workers: Processes that compute descriptors; None for all cores in large tables.
         device: Where the encoder computes and is fine-tuned: `cpu`, `cuda` (the first GPU) or `mps`.
         quiet: Whether to hide progress.
+        announce: Called before the fit with its rows, which have the findings about the table, and with the
+            expected time in seconds.
 
     Returns:
         The content of `fit.json`.
@@ -260,56 +264,71 @@ def fit(
         processes = _count_workers(files, workers)
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
+            reading = time.monotonic()
             rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
+            reading = max(1, processes) * (time.monotonic() - reading)
         places = rows.sort()  # a model does not depend on the order of the rows in the table
-        encoder_use, embed = None, _no_embedding
-        if encoder is not None:
-            save_encoder(partial, model_file(find_model(encoder)))
-            # mixtures are replaced before they are described, whatever the encoder was trained with
-            network = load_encoder(partial / ENCODER, device, fragment="keep", wildcards="keep")
-            embed = functools.partial(network.embed, workers=processes, progress=not quiet)
-        embedding_start = time.monotonic()
-        features = rows.features(embed)
-        if encoder is not None:
-            encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
-        tables = _read_tables(others, options, embed, workers, shown=not quiet)
         refits = options.refit and bool(rows.test.any())
-        known = rows.known if refits else rows.known[~rows.test]
-        parts = [one.num_parts for one in rows.types]
-        _check_size(features, np.repeat(known.sum(0), parts), path, tables)
-        of_related, taken = _add_related(tables, rows, features, options, shown=not quiet)
-        tuning, log = NOT_TUNED, log_file(folder)
-        if tune is not None:
-            read = " ".join([checksum, *map(str, map(attrgetter("checksum", "target.column"), tables))])
-            trials = TrialLog(log, log_key(read, names, options, encoder))
-            tuning = tune_learners(rows, taken, options, trials, shown=not quiet)
-        now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
-        shared = (options, encoder_use, partial, tuning.settings)
-        measured = fit_stacks(
+        expected = expected_seconds(
             rows,
-            taken,
-            *shared,
-            deadline=now + (end - now) / 2 if refits else end,
-            only_measures=refits,
-            shown=not quiet,
+            options,
+            reading,
+            refits=refits,
+            has_encoder=encoder is not None,
+            tables=[*map(_described, others)],
         )
-        model, learned = measured, rows
-        if refits:
-            rows.findings += describe_without_logarithm(rows)
-            learned = replace(rows, test=np.zeros_like(rows.test), findings=[])
-            of_related, taken = _add_related(tables, learned, features, options, shown=not quiet)
-            model = fit_stacks(
-                learned,
+        (announce or _say_nothing)(rows, sum(expected.values()))
+        with Phases(expected, shown=not quiet) as phases:
+            encoder_use, embed = None, _no_embedding
+            if encoder is not None:
+                save_encoder(partial, model_file(find_model(encoder)))
+                # mixtures are replaced before they are described, whatever the encoder was trained with
+                network = load_encoder(partial / ENCODER, device, fragment="keep", wildcards="keep")
+                embed = functools.partial(network.embed, workers=processes)
+                phases.begin("embedding")
+            embedding_start = time.monotonic()
+            features = rows.features(embed)
+            if encoder is not None:
+                encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
+            tables = _read_tables(others, options, embed, workers, phases)
+            known = rows.known if refits else rows.known[~rows.test]
+            parts = [one.num_parts for one in rows.types]
+            _check_size(features, np.repeat(known.sum(0), parts), path, tables)
+            of_related, taken = _add_related(tables, rows, features, options, phases)
+            tuning, log = NOT_TUNED, log_file(folder)
+            if tune is not None:
+                read = " ".join([checksum, *map(str, map(attrgetter("checksum", "target.column"), tables))])
+                trials = TrialLog(log, log_key(read, names, options, encoder))
+                tuning = tune_learners(rows, taken, options, trials, progress=phases.begin("tuning"))
+            now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
+            shared = (options, encoder_use, partial, tuning.settings)
+            measured = fit_stacks(
+                rows,
                 taken,
                 *shared,
-                deadline=end,
-                only_measures=False,
-                without_networks=measured.network_weights,
-                shown=not quiet,
+                deadline=now + (end - now) / 2 if refits else end,
+                only_measures=refits,
+                begin=phases.begin,
             )
-        plain = (features, options, None, partial, tuning.settings)
-        alone = _fit_alone(learned, plain, shown=not quiet) if tables else None
-        record = summarize(path, files, checksum, rows, measured, model, encoder, options, of_related, alone)
+            model, learned = measured, rows
+            if refits:
+                rows.findings += describe_without_logarithm(rows)
+                learned = replace(rows, test=np.zeros_like(rows.test), findings=[])
+                of_related, taken = _add_related(tables, learned, features, options, phases)
+                model = fit_stacks(
+                    learned,
+                    taken,
+                    *shared,
+                    deadline=end,
+                    only_measures=False,
+                    without_networks=measured.network_weights,
+                    begin=phases.begin,
+                )
+            plain = (features, options, None, partial, tuning.settings)
+            alone = _fit_alone(learned, plain, phases) if tables else None
+            record = summarize(
+                path, files, checksum, rows, measured, model, encoder, options, of_related, alone
+            )
         if tune is not None:
             record["tuning"] = tuning.trials
         record["seconds"] = round(time.monotonic() - start, 1)
@@ -351,19 +370,22 @@ def _read_tables(
     options: FitOptions,
     embed: Callable[[list[str]], np.ndarray | None],
     workers: int | None,
-    *,
-    shown: bool,
+    phases: Phases,
 ) -> list[RelatedTable]:
     """Read the related targets one by one."""
     tables = []
     for target in targets:
-        with Progress(f"descriptors of {target.file.name}", unit="molecules", shown=shown) as described:
-            count = _count_workers(find_files([target.file]), workers)
-            tables.append(read_related(target, options, embed, workers=count, progress=described.move))
+        move, count = phases.begin(_described(target)), _count_workers(find_files([target.file]), workers)
+        tables.append(read_related(target, options, embed, workers=count, progress=move))
     return tables
 
 
-def _fit_alone(rows: FitData, shared: tuple[Any, ...], *, shown: bool) -> Stacks | None:
+def _described(target: RelatedTarget) -> str:
+    """Name the phase in which the molecules of a related table are described."""
+    return f"descriptors of {target.file.name}"
+
+
+def _fit_alone(rows: FitData, shared: tuple[Any, ...], phases: Phases) -> Stacks | None:
     """Fit training rows without related targets, to compare.
 
     Returns None if this would take too long, or the settings are tuned with the related targets.
@@ -377,20 +399,21 @@ def _fit_alone(rows: FitData, shared: tuple[Any, ...], *, shown: bool) -> Stacks
     trained = replace(rows, findings=[])
     trained.keep(kept)
     limits = {"deadline": float("inf"), "only_measures": False}
-    return fit_stacks(trained, features[kept], options, *others, **limits, shown=shown)
+    begin = functools.partial(phases.begin, "without related targets")
+    return fit_stacks(trained, features[kept], options, *others, **limits, begin=lambda _: begin())
 
 
 def _add_related(
-    tables: Sequence[RelatedTable], rows: FitData, features: Features, options: FitOptions, *, shown: bool
+    tables: Sequence[RelatedTable], rows: FitData, features: Features, options: FitOptions, phases: Phases
 ) -> tuple[list[RelatedFit], Features]:
     """Fit the related targets without the held-out compounds, and add their predictions to features."""
     if not tables:
         return [], features
     alone, fits = replace(features, conditions=None), list[RelatedFit]()
-    with Progress("related targets", unit="fits", shown=shown) as progress:
-        for table in tables:
-            fits.append(fit_related(table, rows, alone, options))
-            progress.move(len(fits), len(tables))
+    move = phases.begin("related targets")
+    for table in tables:
+        fits.append(fit_related(table, rows, alone, options))
+        move(len(fits), len(tables))
     return fits, features.with_conditions([one.column for one in fits])
 
 
@@ -406,6 +429,10 @@ def _check_size(features: Features, known: np.ndarray, path: File, tables: Seque
             f"{path}: a model of {len(known):,} targets has more than {LARGEST_ARRAYS:,} bytes; "
             "fit fewer targets at once"
         )
+
+
+def _say_nothing(rows: FitData, seconds: float) -> None:
+    """Do nothing with the rows before the fit."""
 
 
 def _no_embedding(smiles: Sequence[str]) -> None:

@@ -209,6 +209,8 @@ class LearnerFits:
             seconds = (time.monotonic() - start) * len(self.names)
             if not self.left_out and seconds < REPEATED_SHARE * (self.deadline - start):
                 self.folds, fitted, self._done = assignments, [], 0
+            else:
+                self.left_out.append("the second division of the rows into folds")
         fitted += [self._fit_learners(index) for index in range(len(fitted), len(self.names))]
         for index, columns in enumerate(part_slices(self.data.types)):
             self._fit_baselines(index, fitted[columns])

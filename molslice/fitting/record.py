@@ -137,6 +137,7 @@ def summarize(
             else {}
         ),
         **({"class_words": words} if words else {}),
+        **({"identifiers": [*data.identifiers]} if data.identifiers else {}),
         **({"columns": list(data.columns)} if data.columns != data.names else {}),
         "source": path.name,
         "source_sha256": checksum,
@@ -285,7 +286,7 @@ def _calibrate(
 def _rows_table(
     data: FitData, splits: np.ndarray, folds: np.ndarray, predictions: np.ndarray, rows: np.ndarray
 ) -> str:
-    """Write SMILES, split, fold, targets, predictions and conditions of some rows as CSV.
+    """Write SMILES, split, fold, targets, predictions, conditions and identifiers of some rows as CSV.
 
     A class that has a name is written as its name. More than two classes have a probability each. If there
     are limits, each target has a column of them, after the predictions; a limit has no value in the column of
@@ -304,8 +305,10 @@ def _rows_table(
     predicted = prediction_row_columns(data.names, data.types, given)
     header = [*ROW_COLUMNS, *columns, *predicted, *given]
     limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
-    for name in limits:
-        header.append(name + "_" * (name in header))
+    for name in [*limits, *data.identifiers]:
+        while name in header:
+            name += "_"
+        header.append(name)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
@@ -318,6 +321,7 @@ def _rows_table(
                 _limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""
                 for index in range(len(columns))
             ]
+        cells += [of_column[row] for of_column in data.identifiers.values()]
         writer.writerow([data.smiles[row], splits[row], folds[row] if folds[row] >= 0 else "", *cells])
     return stream.getvalue()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import (
@@ -82,7 +81,7 @@ def fit_stacks(
     deadline: float,
     only_measures: bool,
     without_networks: Container[str] = (),
-    shown: bool,
+    begin: Callable[[str], Callable[[int, int], None]] = lambda name: lambda done, total: None,
 ) -> Stacks:
     """Fit and weigh the learners of all targets.
 
@@ -97,7 +96,7 @@ def fit_stacks(
         only_measures: Whether the stacks only measure the error on held-out rows. The rows are then divided
             into folds once, and the networks are not kept.
         without_networks: Kinds of what is learned whose networks were not worth it before.
-        shown: Whether to show progress.
+        begin: Called with the name of each phase; see `molslice.files.progress.Phases.begin`.
 
     Raises:
         MolsliceError: The rows cannot be divided into folds, or the encoder cannot be fine-tuned.
@@ -107,9 +106,8 @@ def fit_stacks(
     assignments = 1 if only_measures else quality.assignments
     folds = assign_folds(rows, options.members, options.seed, assignments)
     stage = " (measuring)" if only_measures else ""
-    with Progress(f"learners{stage}", unit="fits", shown=shown) as fits:
-        work = LearnerFits(rows, features, folds, deadline, options, fits.move, settings)
-        fitted = work.fit_targets()
+    work = LearnerFits(rows, features, folds, deadline, options, begin(f"learners{stage}"), settings)
+    fitted = work.fit_targets()
     left_out, folds, epochs, weights = work.left_out, work.folds, 0, dict[str, float]()
     groups = learned_targets(targets, rows.types)
     tried = {kind: group for kind, group in groups.items() if kind not in without_networks}
@@ -124,11 +122,12 @@ def fit_stacks(
             left_out.append("fine-tuned networks")
     if encoder is not None and epochs:
         kept = tempfile.TemporaryDirectory(dir=folder) if only_measures else nullcontext(folder)
-        with Progress(f"networks{stage}", unit="folds", shown=shown) as tuned, kept as place:
+        tuned = begin(f"networks{stage}")
+        with kept as place:
             for number, kind in enumerate(tried):
 
                 def show(done: int, of: int, number: int = number) -> None:
-                    tuned.move(number * of + done, len(tried) * of)
+                    tuned(number * of + done, len(tried) * of)
 
                 name = kind if len(groups) > 1 else ""
                 weight = _add_networks(

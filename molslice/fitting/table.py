@@ -8,11 +8,13 @@ import numpy as np
 from molslice.data.molecules.conditions import conditioned_rows
 from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards
+from molslice.data.molecules.identifiers import find_identifiers
 from molslice.data.molecules.refusals import failure_text
 from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers
 from molslice.files import tables
+from molslice.files.tables import trimmed
 from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.columns import Cells, check_roles, checked_targets
@@ -73,7 +75,9 @@ def read_fit_data(
         side = SideColumns(table, names, used)
         beside = [name for name in (*(options.relations or ()), *(options.unit_columns or ())) if name]
         beside += [columns[0] for columns in (side.relations, side.units) if len(columns) == 1]
-        cells = Cells.read(table, [column, *names, *used, *beside], side)
+        read = [column, *names, *used, *beside]
+        identifiers = find_identifiers(table.names, [*read, *side.names])
+        cells = Cells.read(table, [*read, *identifiers], side)
     classes = read_classes({name: cells[name] for name in worded}, names, options, path, cells.where)
     findings += classes.meanings
     values = read_targets(cells, names, side, classes, written, options)
@@ -106,6 +110,8 @@ def read_fit_data(
     data = FitData(smiles, described, values.exact, np.zeros(0, bool), names, values.types, column)
     data.findings, data.notices, data.replaced, data.columns = findings, notices, replaced, names
     data.bounds, data.losses = values.bounds, [*values.losses]
+    data.identifiers = {name: [trimmed(cell) for cell in cells[name]] for name in identifiers}
+    data.places = [place.removeprefix(f"{path}, ").partition(" (line")[0] for place in cells.places]
     attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)
     _name_targets(data, options)

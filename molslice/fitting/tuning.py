@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ import numpy as np
 
 from molslice.files.atomic import write_atomically
 from molslice.files.cache import file_checksum
-from molslice.files.progress import Progress
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import PROCESS, LearnerSettings, TargetFit, fit_learner, join_parts
@@ -32,7 +31,6 @@ from molslice.folders.run import model_file
 from molslice.inference.load import find_model
 from molslice.learners import Features
 from molslice.learners.stacking import Stack
-from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.tasks.target_types import part_slices
 from molslice.version import __version__
 
@@ -107,12 +105,17 @@ class TrialLog:
 
 
 def tune_learners(
-    rows: FitData, features: Features, options: FitOptions, log: TrialLog, *, shown: bool
+    rows: FitData,
+    features: Features,
+    options: FitOptions,
+    log: TrialLog,
+    *,
+    progress: Callable[[int, int], None],
 ) -> Tuning:
     """Choose the settings of the learners of each target, in the minutes of `options.tune`.
 
     The learners of all targets take turns. A trial that is expected to end later is left out, and with it the
-    further ones of this learner.
+    further ones of this learner. `progress` is called with the seconds that are over and all of them.
 
     Raises:
         MolsliceError: The rows cannot be divided into folds.
@@ -130,17 +133,15 @@ def tune_learners(
     targets = [_Target(rows, features, folds, options, index, log) for index in range(len(rows.names))]
     waiting = [(target, name) for target in targets for name in target.learners]
     try:
-        with Progress(f"tuning, up to {options.tune:g} min", unit="trials", shown=shown) as progress:
-            for number in range(MAX_TRIALS):
-                going = []
-                for target, name in waiting:
-                    queue = queues[name, target.classes]
-                    if number < len(queue) and target.slowest.get(name, 0.0) <= left:
-                        left -= target.try_settings(name, queue[number])
-                        going.append((target, name))
-                        progress.update()
-                        progress.annotate(target.note())
-                waiting = [(target, name) for target, name in going if target.trials]
+        for number in range(MAX_TRIALS):
+            going = []
+            for target, name in waiting:
+                queue = queues[name, target.classes]
+                if number < len(queue) and target.slowest.get(name, 0.0) <= left:
+                    left -= target.try_settings(name, queue[number])
+                    going.append((target, name))
+                    progress(int(60.0 * options.tune - left), int(60.0 * options.tune) or 1)
+            waiting = [(target, name) for target, name in going if target.trials]
     except KeyboardInterrupt as stop:
         kept = f"stopped; the trials that have ended are in {log.path}; the same command continues"
         raise KeyboardInterrupt(kept) from stop
@@ -267,12 +268,6 @@ class _Target:
         outcome = self.fits[0] if several is None else join_parts(self.fits, several)
         groups = self.groups[outcome.rows]
         return measure_target(rows, self.index, outcome.unseen, outcome.rows, groups, self.metric)
-
-    def note(self) -> str:
-        """Return the smallest error as text; "" without any."""
-        if not self.trials:
-            return ""
-        return f"{METRIC_LABELS[self.metric]} {format_metric(self.trials[self._best].measured.value)}"
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the trials as JSON values."""

@@ -419,12 +419,16 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             header, *lines = csv.reader(stream)
-        if header[: start + count] != [*ROW_COLUMNS, *columns] or len(header) != start + 2 * count:
+        if header[: start + count] != [*ROW_COLUMNS, *columns] or len(header) < start + 2 * count:
             raise ValueError(f"unexpected columns {', '.join(header)}")
         training = [line for line in lines if line[1] == "train"]
         folds = np.array([int(line[2]) for line in training], np.int64)
         cells = np.array(
-            [[float(cell) if cell else np.nan for cell in line[start:]] for line in training], np.float64
+            [
+                [float(cell) if cell else np.nan for cell in line[start : start + 2 * count]]
+                for line in training
+            ],
+            np.float64,
         ).reshape(len(training), 2 * count)
     except (OSError, ValueError, IndexError, UnicodeDecodeError, csv.Error) as error:
         raise MolsliceError(f"cannot read out-of-fold predictions from {file}: {error}") from error

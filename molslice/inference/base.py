@@ -25,11 +25,13 @@ from molslice.inference.inputs import Conditions, Molecules, check_conditions, g
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import NEAREST, PLACE, REASON, SIMILARITY, Domain, Predictions
 from molslice.inference.smiles_reader import default_workers
-from molslice.tasks.target_types import TargetType, column_slices, columns_of_kind, types_of
+from molslice.tasks.target_types import TargetType, column_slices, columns_of_kind, common_kind, types_of
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import CALIBRATION, Calibration
 from molslice.uncertainty.similarity_rule import OUTSIDE
+
+SHOWN_TARGETS = 3  # in the `repr` of a model
 
 
 class ChunkReader(Protocol):
@@ -79,6 +81,25 @@ class SmilesPredictor(ABC):
     fit_options: Mapping[str, Any] = MappingProxyType({})
     label: str = "predict"
     _domain: TrainingDomain | None = None
+
+    def __repr__(self) -> str:
+        """Return the name of the model, what it predicts, and what it takes beside a molecule."""
+        types = zip(self.target_names, self.target_units, self.types, strict=True)
+        targets = [f"{name} [{unit}]" if unit else name for name, unit, _ in types]
+        shown = ", ".join(targets[:SHOWN_TARGETS])
+        if len(targets) > SHOWN_TARGETS:
+            shown += f" and {len(targets) - SHOWN_TARGETS} other targets"
+        takes = f" with {', '.join(self.condition_names)}" if self.condition_names else ""
+        text = (
+            f"{self.name}: {common_kind(self.types)} of {shown}{takes}"
+            if targets
+            else f"{self.name}: no targets"
+        )
+        return f"<{type(self).__name__} {'; '.join([text, *self._details()])}>"
+
+    def _details(self) -> list[str]:
+        """Return what else tells models apart, for `repr`."""
+        return [f"{self.num_members} members"] if self.num_members > 1 else []
 
     @property
     def treatment(self) -> tuple[str, str, str]:
@@ -400,6 +421,7 @@ class SmilesPredictor(ABC):
             options = self.find_options(interval, domain=domain)
         if workers is None:
             workers = 0 if self.device.type == "cpu" else default_workers(self.device, len(rows))
+        index = smiles.index if hasattr(smiles, "iloc") else None  # of pandas
         done: list[Predictions] = []
         starts = range(0, max(len(rows), 1), self.chunk_rows)  # no rows are one chunk too
         chunks = (rows[start : start + self.chunk_rows] for start in starts)
@@ -408,7 +430,8 @@ class SmilesPredictor(ABC):
             for predictions in predicted:
                 done.append(predictions)
                 bar.update(len(predictions.errors))
-        return Predictions.concatenate(done)
+        names = tuple(map(tuple, self.table_columns(options)))
+        return replace(Predictions.concatenate(done), smiles=list(map(str, rows)), names=names, index=index)
 
 
 def _predict_chunk(smiles: list[str]) -> Predictions:

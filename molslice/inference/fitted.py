@@ -38,6 +38,7 @@ from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
+from molslice.metric_text import METRIC_LABELS, format_metric
 from molslice.tasks.target_types import (
     Learned,
     TargetType,
@@ -306,6 +307,14 @@ class FittedPredictor(SmilesPredictor):
                 np.stack(difficulty[of_target], axis=2) if one.several is None else np.zeros_like(blocks[-1])
             )
         return np.concatenate(blocks, axis=2), np.concatenate(hard, axis=2)
+
+    def _details(self) -> list[str]:
+        rows, results = self.model.about["rows"]["train"], self.model.about["results"]
+        details = [f"fitted to {rows:,} rows"]
+        if len(results) == 1 and (metric := results[0].get("metric", self.model.about.get("metric"))):
+            error = format_metric(results[0]["cross_validated"])
+            details.append(f"cross-validated {METRIC_LABELS[metric]} {error}")
+        return details
 
     def networks_by_kind(self) -> list[tuple[Learned, tuple[Predictor, ...]]]:
         """Return what the networks of each kind learn, and the network of each fold."""

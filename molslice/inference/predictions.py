@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from molslice.errors import MolsliceError
+from molslice.inference.columns import ERROR, SMILES
 from molslice.tasks.target_types import TargetType, columns_of_kind, has_named_classes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_FINITE = "the prediction for this molecule is not finite"
 PLACE, REASON, NEAREST, SIMILARITY = "domain", "domain_reason", "nearest_smiles", "nearest_similarity"
@@ -139,6 +144,9 @@ class Predictions:
         members: What the intervals are computed from.
         labels: For each row, the chosen class of each target of more than two classes; "" in failed rows.
         types: What each target is; empty for networks, whose targets have one kind and no names of classes.
+        smiles: The SMILES of each row; None in the predictions of a chunk.
+        names: Names of the numbers and of the texts in a table; None in the predictions of a chunk.
+        index: The index of the rows in pandas; None if they had none.
     """
 
     values: np.ndarray
@@ -153,11 +161,34 @@ class Predictions:
     members: Members | None = None
     labels: list[tuple[str, ...]] | None = None
     types: tuple[TargetType, ...] = ()
+    smiles: list[str] | None = None
+    names: tuple[tuple[str, ...], ...] | None = None
+    index: Any = None
 
     @classmethod
     def concatenate(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Join parts that have the same fields; there is at least one."""
         return _joined(parts)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the predictions as a table: `smiles`, the columns of `molslice predict`, and `error`.
+
+        The index is the one of the molecules if they were of pandas. Missing texts and errors are None.
+
+        Raises:
+            MolsliceError: These are the predictions of a chunk, without SMILES.
+        """
+        import pandas as pd  # takes long to import
+
+        if self.smiles is None or self.names is None:
+            raise MolsliceError("these predictions have no SMILES; take the result of predict_with_errors")
+        rows, (numbers, texts) = self.table_rows(), self.names
+        frame = pd.DataFrame(rows.values, columns=[*numbers])
+        for place, name in enumerate(texts):
+            frame[name] = [text_to_json(of_row[place]) for of_row in rows.texts]
+        frame.insert(0, SMILES, self.smiles)
+        frame[ERROR] = rows.errors
+        return frame if self.index is None else frame.set_axis(self.index, axis=0)
 
     def table_rows(self) -> TableRows:
         """Return the numbers and texts in the order of `SmilesPredictor.table_columns`."""

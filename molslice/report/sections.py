@@ -300,7 +300,7 @@ def groups(measured: Measured) -> Html:
 
 def examples(measured: Measured) -> Html:
     """Return drawings of the worst and the best predictions."""
-    split, parts = measured.judged, []
+    split, parts, identifiers = measured.judged, [], _identifiers(measured)
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         known = split.known(index)
         if measured.types[index].several is None:
@@ -310,7 +310,7 @@ def examples(measured: Measured) -> Html:
             off = 1.0 - probabilities[np.arange(len(labels)), labels]
         order = known[np.argsort(-off, kind="stable")]
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
-            drawn = [_card(measured, int(place), index, unit) for place in chosen]
+            drawn = [_card(measured, int(place), index, unit, identifiers) for place in chosen]
             parts.append(cards(f"{title} predictions of {name}, {split.name}", drawn))
     return section(*parts, *_left_out(measured))
 
@@ -477,7 +477,19 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     return bars([kind, "molecules", label], lines)
 
 
-def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[Html, list[str]]:
+def _identifiers(measured: Measured) -> list[list[str]]:
+    """Return the cells of the columns that name the molecules of a fit; empty if the data have none."""
+    model, dataset = measured.predictor, measured.dataset
+    if not isinstance(model, FittedPredictor):
+        return []
+    with contextlib.suppress(MolsliceError):  # other data
+        return [*dataset.side_cells(model.model.about.get("identifiers", [])).values()]
+    return []
+
+
+def _card(
+    measured: Measured, place: int, target: int, unit: str, identifiers: list[list[str]]
+) -> tuple[Html, list[str]]:
     split, row = measured.judged, int(measured.judged.rows[place])
     molecule = measured.dataset.store.arrays(row)
     drawings = [draw_molecule(molecule, ".svg", numbered=False, dark=dark).decode() for dark in (False, True)]
@@ -495,6 +507,8 @@ def _card(measured: Measured, place: int, target: int, unit: str) -> tuple[Html,
             f"measured {name}, predicted {chosen}",
             f"probability of {name} {chances[int(truth)]:.2f}, row {row + 1}",
         ]
+    if name := ", ".join(filter(None, (cells[row] for cells in identifiers))):
+        lines.insert(0, name)
     with contextlib.suppress(ChemError):
         lines.append(rebuild(molecule).smiles)
     return in_both_schemes(*(text[text.index("<svg") :] for text in drawings)), lines

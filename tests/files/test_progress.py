@@ -12,7 +12,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.files import progress
-from molslice.files.progress import BYTES, Progress, hidden_progress, tracked
+from molslice.files.progress import BYTES, Phases, Progress, hidden_progress, tracked
 
 
 class Clock:
@@ -175,7 +175,7 @@ def test_items_are_counted(capsys):
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_command_writes_lines_to_standard_error_only(quiet, tmp_path, capsys, monkeypatch):
-    """Every phase of a fit that takes long has a line; --json stays readable, and --quiet is silent."""
+    """The phases of a fit after reading share one bar; --json stays readable, and --quiet is silent."""
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr("molslice.learners.extra_trees.NUM_TREES", 20)
     table = tmp_path / "table.csv"
@@ -185,5 +185,31 @@ def test_a_command_writes_lines_to_standard_error_only(quiet, tmp_path, capsys, 
     out, err = capsys.readouterr()
     assert json.loads(out)["results"]
     phases = {line.split(": ")[1] for line in err.splitlines() if " passed" in line}
-    assert phases == (set() if quiet else {"descriptors", "learners (measuring)", "learners"})
+    assert phases == (set() if quiet else {"descriptors", "learners (measuring)"})
     assert not quiet or err == ""
+
+
+def test_several_phases_share_one_bar(capsys):
+    clock = Clock(end=30.0)
+    with Phases({"embedding": 10.0, "learners": 30.0, "networks": 0.0}, shown=False) as phases:
+        bar = phases._bar
+        bar._clock, bar._start = clock, 0.0
+        move = phases.begin("embedding")
+        move(1, 4)
+        assert (bar.label, bar.done) == ("embedding", 6)
+        move = phases.begin("learners")  # the first phase is over, whatever it has reported
+        assert bar.done == 25
+        move(1, 3)
+        move(0, 3)  # a bar does not go back
+        assert bar.done == 50
+        phases.begin("something else")(1, 2)
+        assert (bar.label, bar.done) == ("something else", 50)
+        clock.now = 20.0
+        assert bar.line() == "something else: 50% done, 00:20 passed, end expected in 00:20"
+    assert bar.done == 100
+    with pytest.raises(KeyError), Phases({"one": 1.0}) as phases:
+        raise KeyError
+    assert phases._bar.done == 0
+    with Phases({}) as phases:
+        phases.begin("nothing")(1, 1)
+    assert capsys.readouterr().err == ""
