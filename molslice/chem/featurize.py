@@ -113,6 +113,17 @@ def many_molecule_arrays(
     return _assemble(smiles, rows, binaries, errors, max_atoms, atom_order)
 
 
+def canonical_arrays(smiles: Sequence[str], binaries: Sequence[bytes]) -> ManyArrays:
+    """Return the result of `many_molecule_arrays` for molecules that are read already.
+
+    Args:
+        smiles: Their canonical SMILES.
+        binaries: The molecules of `canonical_molecule`, each as `mol.ToBinary(0)`; an empty one has no atoms.
+    """
+    rows = [row for row, binary in enumerate(binaries) if binary]
+    return _assemble(smiles, rows, [*filter(None, binaries)], {}, HARD_MAX_ATOMS, "canonical")
+
+
 def _assemble(
     smiles: Sequence[str],
     rows: Sequence[int],

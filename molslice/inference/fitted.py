@@ -158,7 +158,10 @@ class FittedPredictor(SmilesPredictor):
 
     def reader(self, workers: int = 0) -> MoleculeDescriber:
         """Return a reader that computes descriptors and fingerprint counts."""
-        return MoleculeDescriber(workers)
+        encoder = self.encoder
+        if encoder is None or encoder.atom_order != "canonical" or encoder.data.num_descriptors:
+            return MoleculeDescriber(workers)
+        return MoleculeDescriber(workers, with_binaries=True)  # which the encoder reads
 
     def predict_molecules(
         self, molecules: DescribedMolecules, options: PredictionOptions = PLAIN
@@ -260,10 +263,10 @@ class FittedPredictor(SmilesPredictor):
         """
         if molecules.partners is not None and self.model.symmetric:
             molecules = molecules.in_order()
-        store, second = self._read(molecules.canonical), molecules.partners
+        store, second = self._read(molecules), molecules.partners
         features = self._features(molecules, store)
         if second is not None:
-            others = self._features(second, self._read(second.canonical))
+            others = self._features(second, self._read(second))
             features = features.joined(others, symmetric=self.model.symmetric)
         model, tuned = self.model, dict[int, np.ndarray]()
         for group, networks in self.networks_by_kind():
@@ -340,12 +343,16 @@ class FittedPredictor(SmilesPredictor):
             averaged[name] = by_member(values, self.model.num_folds, self.model.num_assignments)
         return averaged
 
-    def _read(self, smiles: list[str]) -> MoleculeStore | None:
-        """Convert SMILES once for the encoder and all networks; None for a model without them."""
+    def _read(self, molecules: DescribedMolecules) -> MoleculeStore | None:
+        """Convert molecules once for the encoder and all networks; None for a model without them."""
         if self.encoder is None:
             return None
+        if molecules.binaries is not None:
+            from molslice.chem.featurize import canonical_arrays  # needs rdkit
+
+            return MoleculeStore.in_memory(canonical_arrays(molecules.canonical, molecules.binaries))
         with self.encoder.reader() as reader:
-            return next(iter(reader.read([smiles])))
+            return next(iter(reader.read([molecules.canonical])))
 
     def predict_dataset(
         self,

@@ -188,18 +188,25 @@ class Trees:
 
     def _values(self, matrix: np.ndarray) -> np.ndarray:
         """Return the value of the leaf of each row in each tree, [trees, n]."""
-        places = np.repeat(self.roots[None].astype(np.int64), len(matrix), axis=0)
-        rows = np.arange(len(matrix))[:, None]
-        while True:
-            values = matrix[rows, self.feature[places]]
-            goes_left = np.where(
-                np.isnan(values), self.missing_left[places], values <= self.threshold[places]
-            )
-            following = np.where(goes_left, self.left[places], self.right[places])
-            if (following == places).all():
-                break
-            places = following
-        return self.value[places].T
+        rows, width = matrix.shape
+        values = np.ravel(matrix)
+        children = np.stack([self.right, self.left], axis=1).ravel()
+        has_missing = bool(np.isnan(matrix).any())
+        # all rows of a tree follow each other, so that its nodes stay in the cache
+        places = np.repeat(self.roots.astype(np.int64), rows)
+        walking = np.flatnonzero(self.left[places] != places)
+        starts = np.tile(np.arange(rows) * width, len(self.roots))[walking]
+        while len(walking):
+            nodes = places[walking]
+            found = values[starts + self.feature[nodes]]
+            goes_left = found <= self.threshold[nodes]
+            if has_missing:
+                goes_left |= np.isnan(found) & self.missing_left[nodes]
+            nodes = children[2 * nodes + goes_left]
+            places[walking] = nodes
+            goes_on = self.left[nodes] != nodes
+            walking, starts = walking[goes_on], starts[goes_on]
+        return self.value[places].reshape(len(self.roots), rows)
 
     def check(self, num_features: int) -> None:
         """Raise an error unless every tree ends and every index is inside of its array.

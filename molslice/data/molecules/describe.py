@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,8 @@ class DescribedMolecules:
         errors: Reason of each row that failed; None for the others.
         conditions: Conditions of each row, float64 [n, K], as in `Conditioned.values`; None without any.
         partners: The second molecule of each row; None without any.
+        binaries: Each molecule in RDKit's binary form, for `canonical_arrays`; empty in rows that failed.
+            None if the describer does not keep them.
     """
 
     descriptors: np.ndarray
@@ -37,6 +40,7 @@ class DescribedMolecules:
     errors: list[str | None]
     conditions: np.ndarray | None = None
     partners: "DescribedMolecules | None" = None
+    binaries: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.errors)
@@ -48,7 +52,8 @@ class DescribedMolecules:
         conditions = None if self.conditions is None else self.conditions[rows]
         partners = None if self.partners is None else self.partners.take(rows)
         arrays = self.descriptors[rows], self.counts[rows]
-        return type(self)(*arrays, *chosen, conditions=conditions, partners=partners)
+        binaries = None if self.binaries is None else [self.binaries[row] for row in rows]
+        return type(self)(*arrays, *chosen, conditions=conditions, partners=partners, binaries=binaries)
 
     def in_order(self) -> Self:
         """Return the pairs, each with the molecule first whose canonical SMILES is first in the alphabet."""
@@ -75,11 +80,13 @@ class DescribedMolecules:
         paired = any(described.partners is not None for described in parts)
         # all rows of a part without second molecules have failed
         seconds = [described if described.partners is None else described.partners for described in parts]
+        kept = [described.binaries for described in parts if described.binaries is not None]
         return cls(
             np.concatenate([empty[0], *(described.descriptors for described in parts)]),
             np.concatenate([empty[1], *(described.counts for described in parts)]),
             *joined,
             partners=cls.concatenate(seconds) if paired else None,
+            binaries=[*chain.from_iterable(kept)] if parts and len(kept) == len(parts) else None,
         )
 
 
@@ -89,11 +96,12 @@ class MoleculeDescriber(WorkerPool):
     Args:
         workers: Number of worker processes; 0 computes in this process.
         with_groups: Whether to compute parents and their scaffolds; otherwise they are empty.
+        with_binaries: Whether to keep the molecules in RDKit's binary form.
     """
 
-    def __init__(self, workers: int = 0, *, with_groups: bool = False) -> None:
+    def __init__(self, workers: int = 0, *, with_groups: bool = False, with_binaries: bool = False) -> None:
         super().__init__(workers, "computes descriptors")
-        self.chunk_rows, self.with_groups = CHUNK_ROWS, with_groups
+        self.chunk_rows, self.with_groups, self.with_binaries = CHUNK_ROWS, with_groups, with_binaries
 
     def read(self, chunks: Iterable[list[str]]) -> Iterator[DescribedMolecules]:
         """Yield the descriptions of each chunk, in order.
@@ -101,7 +109,8 @@ class MoleculeDescriber(WorkerPool):
         Raises:
             MolsliceError: A worker process was killed.
         """
-        yield from self.map(_describe, ((chunk, self.with_groups) for chunk in chunks))
+        options = self.with_groups, self.with_binaries
+        yield from self.map(_describe, ((chunk, *options) for chunk in chunks))
 
 
 def describe_molecules(
@@ -123,25 +132,24 @@ def describe_molecules(
     return DescribedMolecules.concatenate(parts)
 
 
-def _describe(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
+def _describe(smiles: Sequence[str], with_groups: bool, with_binaries: bool) -> DescribedMolecules:
     """Describe rows with their conditions and second molecules; an equal text is described once."""
     places: dict[tuple[str, str | None], int] = {}
     keys = [(str(text), text.reason if isinstance(text, Unreadable) else None) for text in smiles]
     inverse = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
     different = [text if reason is None else Unreadable(reason) for text, reason in places]
-    described = replace(
-        _describe_molecules(different, with_groups).take(inverse), conditions=values_of(smiles)
-    )
+    molecules = _describe_molecules(different, with_groups, with_binaries)
+    described = replace(molecules.take(inverse), conditions=values_of(smiles))
     if not any(isinstance(text, Conditioned) and text.partner is not None for text in smiles):
         return described
     seconds = [getattr(text, "partner", None) or Unreadable(SECOND) for text in smiles]
-    partners = _describe(seconds, with_groups)
+    partners = _describe(seconds, with_groups, with_binaries)
     pairs = zip(described.errors, partners.errors, strict=True)
     reasons = [first or (f"{SECOND}: {second}" if second else None) for first, second in pairs]
     return replace(described, errors=reasons, partners=partners)
 
 
-def _describe_molecules(smiles: Sequence[str], with_groups: bool) -> DescribedMolecules:
+def _describe_molecules(smiles: Sequence[str], with_groups: bool, with_binaries: bool) -> DescribedMolecules:
     from molslice.chem.canonical import canonical_molecule  # all need rdkit
     from molslice.chem.descriptors import MORGAN_BITS, descriptor_names, descriptors, morgan_counts
     from molslice.chem.parent import parents
@@ -150,7 +158,7 @@ def _describe_molecules(smiles: Sequence[str], with_groups: bool) -> DescribedMo
 
     values = np.full((len(smiles), len(descriptor_names())), np.nan)
     counts = np.zeros((len(smiles), MORGAN_BITS), np.uint8)
-    canonical = [""] * len(smiles)
+    canonical, binaries = [""] * len(smiles), [b""] * len(smiles)
     errors = [text.reason if isinstance(text, Unreadable) else None for text in smiles]
     for row, text in enumerate(smiles):
         if errors[row] is not None:
@@ -159,9 +167,11 @@ def _describe_molecules(smiles: Sequence[str], with_groups: bool) -> DescribedMo
             molecule = canonical_molecule(text)
             with quiet_rdkit():
                 values[row], counts[row] = descriptors(molecule.mol), morgan_counts(molecule.mol)
+                binaries[row] = molecule.mol.ToBinary(0) if with_binaries else b""
             canonical[row] = molecule.smiles or text
         except ChemError as error:
             errors[row] = str(error)
     compounds = parents(canonical) if with_groups else [""] * len(smiles)
     rings = scaffolds(compounds) if with_groups else compounds
-    return DescribedMolecules(values, counts, canonical, compounds, rings, errors)
+    kept = binaries if with_binaries else None
+    return DescribedMolecules(values, counts, canonical, compounds, rings, errors, binaries=kept)

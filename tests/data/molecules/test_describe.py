@@ -5,6 +5,7 @@ import pytest
 
 from molslice.chem.canonical import canonical_molecule
 from molslice.chem.descriptors import descriptors, morgan_counts
+from molslice.chem.featurize import canonical_arrays, many_molecule_arrays
 from molslice.chem.parent import parents
 from molslice.chem.scaffold import scaffolds
 from molslice.data.molecules.describe import DescribedMolecules, MoleculeDescriber
@@ -55,6 +56,19 @@ def test_taken_rows_are_those_of_all_fields(smiles):
         np.testing.assert_array_equal(getattr(taken, field), getattr(found, field)[rows])
     for field in ("canonical", "scaffolds", "parents", "errors"):
         assert getattr(taken, field) == [getattr(found, field)[row] for row in rows]
+
+
+def test_kept_molecules_have_the_arrays_of_their_smiles(smiles):
+    with MoleculeDescriber(with_binaries=True) as describer:
+        (found,) = describer.read([smiles])
+    rows = np.array([5, len(smiles) - 1, 2])
+    taken = found.take(rows)
+    arrays = canonical_arrays(taken.canonical, taken.binaries)
+    expected = many_molecule_arrays(taken.canonical)  # "" has no atoms
+    for name in ("atoms", "bonds", "atom_counts", "bond_counts"):
+        np.testing.assert_array_equal(getattr(arrays, name), getattr(expected, name))
+    assert arrays.atom_counts[1] == 0
+    assert DescribedMolecules.concatenate([found, taken]).binaries == [*found.binaries, *taken.binaries]
 
 
 def test_no_rows_are_no_rows():
