@@ -277,18 +277,21 @@ class Ranker:
             return order[:top], None
         worst = scores.values[order[-1]] if self.by == "value" and len(order) else 0.0
         places, similarities = choose_diverse(
-            scores.values[order] - worst, lambda place: self._describe(read_row(int(order[place]))), diverse
+            scores.values[order] - worst,
+            lambda place: describe_row(self.predictor, read_row(int(order[place]))),
+            diverse,
         )
         return order[places], similarities
 
-    def _describe(self, row: str) -> tuple[str, np.ndarray]:
-        """Return canonical SMILES and Morgan counts of a molecule that has a prediction."""
-        from molslice.chem.neighbors import describe  # needs rdkit
 
-        (treated,) = choose_fragments([row], *self.predictor.treatment).smiles
-        molecule = describe(treated)
-        partner = treated.partner if isinstance(treated, Conditioned) else None
-        return f"{molecule.smiles} {partner or ''}", molecule.counts
+def describe_row(predictor: SmilesPredictor, row: str) -> tuple[str, np.ndarray]:
+    """Return canonical SMILES and Morgan counts of a molecule that has a prediction, for `choose_diverse`."""
+    from molslice.chem.neighbors import describe  # needs rdkit
+
+    (treated,) = choose_fragments([row], *predictor.treatment).smiles
+    molecule = describe(treated)
+    partner = treated.partner if isinstance(treated, Conditioned) else None
+    return f"{molecule.smiles} {partner or ''}", molecule.counts
 
 
 def choose_diverse(

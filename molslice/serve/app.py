@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -24,6 +25,8 @@ from molslice.serve.limits import Limits
 from molslice.serve.metrics import Metrics
 from molslice.serve.process import WorkerLostError, WorkerProcess
 from molslice.serve.schemas import (
+    ChooseAnswer,
+    ChooseRequest,
     ExplainAnswer,
     ExplainRequest,
     FileRows,
@@ -193,10 +196,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
     async def predict(body: PredictRequest) -> Response:
         """Predict molecules. A molecule that cannot be read has the reason in `error`."""
         smiles = [body.smiles] if isinstance(body.smiles, str) else body.smiles
-        if len(smiles) > service.limits.molecules:
-            raise HTTPException(
-                413, f"{len(smiles)} molecules, more than {service.limits.molecules}; upload them as a file"
-            )
+        _check_count(service, smiles)
         model = service.find_model(body.model)
         rows = await service.compute(
             "predict",
@@ -204,12 +204,35 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             model=model["name"],
             interval=body.interval,
             domain=body.domain,
+            goals=body.goals,
             conditions=body.conditions,
         )
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
         answer = {"model": model["name"], "targets": model["targets"], "failed": failed, "predictions": rows}
         return JsonAnswer(answer)
+
+    @app.post(
+        "/choose",
+        summary="Choose diverse molecules",
+        responses=_refusals(404, 408, 413, 422, 429, 503, 504),
+        response_model=ChooseAnswer,
+    )
+    async def choose(body: ChooseRequest) -> Response:
+        """Choose molecules one by one, each with the largest score times (1 - similarity to those before)."""
+        if len(body.smiles) != len(body.scores):
+            raise HTTPException(422, f"{len(body.smiles)} molecules and {len(body.scores)} scores")
+        _check_count(service, body.smiles)
+        model = service.find_model(body.model)["name"]
+        choices = await service.compute(
+            "choose",
+            body.smiles,
+            model=model,
+            scores=body.scores,
+            number=body.number,
+            request=secrets.token_hex(8),  # two equal requests are not one with more molecules
+        )
+        return JsonAnswer({"choices": choices})
 
     @app.post(
         "/explain",
@@ -250,6 +273,14 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         """Draw the structure as SVG, on a transparent background."""
         drawn = await service.compute_one("draw", smiles, dark=theme == "dark")
         return Response(drawn.encode("ascii"), media_type="image/svg+xml")
+
+
+def _check_count(service: Service, smiles: Sequence[str]) -> None:
+    """Refuse more molecules than a request may have."""
+    if len(smiles) > service.limits.molecules:
+        raise HTTPException(
+            413, f"{len(smiles)} molecules, more than {service.limits.molecules}; upload them as a file"
+        )
 
 
 def _add_files(app: FastAPI, service: Service) -> None:
@@ -320,7 +351,7 @@ def _add_files(app: FastAPI, service: Service) -> None:
     async def chosen_rows(job_id: JobId, body: RowsRequest) -> FileResponse:
         """Download rows with all their columns, in the order of the request, as CSV, SD file or workbook."""
         job, ending = _find_done(service, job_id), f".{body.format}"
-        path = await asyncio.wrap_future(service.files.write(job, ending, body.rows))
+        path = await asyncio.wrap_future(service.files.write(job, ending, body.rows, body.columns))
         return FileResponse(
             path,
             filename=job.result_name(ending),

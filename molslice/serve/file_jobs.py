@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -178,8 +178,10 @@ class FileJobs:
             self._remove(job)
         return True
 
-    def write(self, job: FileJob, ending: str, rows: Sequence[int] | None) -> Future[Path]:
-        """Write rows of a result, in their order, to a file that the caller deletes; None for all rows.
+    def write(
+        self, job: FileJob, ending: str, rows: Sequence[int] | None, columns: Mapping[str, Sequence[str]]
+    ) -> Future[Path]:
+        """Write rows of a result, with further columns, to a file that the caller deletes; see `write_rows`.
 
         Returns:
             A future of the file, with the exceptions of `WorkerProcess.call`.
@@ -195,15 +197,18 @@ class FileJobs:
                     f"{self._unwritten} files are being written; try again later", LONGEST_RETRY
                 )
             self._unwritten += 1
-        return self._writing.submit(self._write, job, ending, rows)
+        return self._writing.submit(self._write, job, ending, rows, columns)
 
-    def _write(self, job: FileJob, ending: str, rows: Sequence[int] | None) -> Path:
+    def _write(
+        self, job: FileJob, ending: str, rows: Sequence[int] | None, columns: Mapping[str, Sequence[str]]
+    ) -> Path:
         target = job.folder / f"{secrets.token_hex(8)}{ending}"
         options = {
             "source": str(job.result),
             "target": str(target),
             "smiles_column": job.smiles_column,
             "rows": rows,
+            "columns": columns,
         }
         try:
             self.writer.call("write_rows", options, seconds=STALLED_SECONDS)

@@ -27,7 +27,39 @@ class PredictRequest(BaseModel):
         None, gt=0, lt=1, description="probability that an interval, or a set of classes, holds the truth"
     )
     domain: bool = Field(False, description="compare with the training molecules of the model")
+    goals: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="goals whose probability is computed, one for each target at most",
+        examples=[["logS > -4"]],
+    )
     conditions: Conditions = None
+
+
+class ChooseRequest(BaseModel):
+    """Molecules of which diverse ones are chosen."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    smiles: list[Smiles] = Field(description="the molecules", examples=[["CCO", "c1ccccc1"]])
+    scores: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        description="how good each is, such as its probability of a goal", examples=[[0.5, 0.25]]
+    )
+    number: int = Field(gt=0, description="how many to choose")
+    model: str | None = Field(None, description="name of a model of /models; by default the first")
+
+
+class Choice(BaseModel):
+    """A molecule that is chosen."""
+
+    rank: int = Field(description="place in the order of the choice, from 1")
+    similarity: float = Field(description="largest similarity to a molecule before it, from 0 to 1")
+
+
+class ChooseAnswer(BaseModel):
+    """The choice: one entry for each SMILES, in their order."""
+
+    choices: list[Choice | None] = Field(description="null for a molecule that is not chosen")
 
 
 class ExplainRequest(BaseModel):
@@ -90,6 +122,7 @@ class Domain(BaseModel):
         description="how far it is like them"
     )
     reason: str = Field(description="why it is not like them; empty if it is")
+    is_training: bool = Field(description="whether it is a known training molecule")
     neighbors: list[Neighbor] = Field(description="the most similar training molecules, at most three")
 
 
@@ -100,6 +133,7 @@ class Row(BaseModel):
     values: dict[str, float | None] | None = Field(description="prediction of each target; null if it failed")
     uncertainty: Uncertainty | None = Field(None, description="null unless an interval is asked for")
     domain: Domain | None = Field(None, description="null unless it is asked for")
+    probability: float | None = Field(None, description="of all goals; missing without goals")
     error: str | None = Field(description="why there is no prediction")
 
 
@@ -136,6 +170,9 @@ class RowsRequest(BaseModel):
     format: Literal["csv", "sdf", "xlsx"] = Field(description="one of `formats` of /limits")
     rows: list[int] | None = Field(
         None, description="numbers of the rows from 1, in this order; by default all", examples=[[3, 1]]
+    )
+    columns: dict[str, list[str]] = Field(
+        {}, description="further columns, a cell for each row", examples=[{"rank": ["1", "2"]}]
     )
 
 

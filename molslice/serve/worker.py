@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import tee
 from pathlib import Path
@@ -28,6 +29,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.predictions import Domain, Neighbor, Predictions
+from molslice.inference.ranking import LEVEL, Ranker, choose_diverse, describe_row
 from molslice.inference.tables.result_formats import write_rows
 from molslice.inference.tables.table import Computed, predict_table
 from molslice.tasks.target_types import column_slices
@@ -60,6 +62,7 @@ class ServedModel:
         method: The method that explains its predictions by default; None if they cannot be explained.
         folders: Paths by which messages may name its folder, which messages to clients do not contain.
         options: `find_options` of the model, which remembers its latest results.
+        ranker: Returns the `Ranker` of goals and a level of intervals, and remembers the latest ones.
 
     Raises:
         MolsliceError: The model cannot be loaded, or does not predict molecules.
@@ -78,6 +81,7 @@ class ServedModel:
         is_path = os.sep in path
         self.folders = (str(Path(path)), os.path.abspath(path), os.path.realpath(path)) if is_path else ()
         self.options = lru_cache(MOST_LEVELS)(self.plain.find_options)
+        self.ranker = lru_cache(MOST_LEVELS)(lambda goals, level: Ranker(self.plain, goals, interval=level))
 
     def _explains(self, method: Method) -> bool:
         """Return whether a method explains the prediction; gradients of a fit show its networks alone."""
@@ -168,12 +172,24 @@ def _predict(
     smiles: Sequence[str],
     interval: float | None = None,
     domain: bool = False,
+    goals: Sequence[str] | None = None,
     conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Predict molecules, and return one row for each."""
-    predictor, options = models[model].plain, models[model].options(interval, domain=domain)
-    predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
-    return _prediction_rows(predictor, smiles, predictions, with_uncertainty=interval is not None)
+    served, probabilities = models[model], None
+    predictor, options = served.plain, served.options(interval, domain=domain)
+    if goals is not None:
+        ranker = served.ranker(tuple(goals), interval or LEVEL)
+        options = replace(ranker.options, domain=options.domain)
+        predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
+        probabilities = ranker.score(predictions).probability
+    else:
+        predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
+    rows = _prediction_rows(predictor, smiles, predictions, with_uncertainty=interval is not None)
+    if probabilities is not None:
+        for row, probability in zip(rows, probabilities, strict=True):
+            row["probability"] = _number(probability)
+    return rows
 
 
 def _prediction_rows(
@@ -207,7 +223,12 @@ def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
         }
         for neighbor in domain.neighbors
     ]
-    return {"place": domain.place, "reason": domain.reason, "neighbors": neighbors}
+    return {
+        "place": domain.place,
+        "reason": domain.reason,
+        "is_training": domain.is_training,
+        "neighbors": neighbors,
+    }
 
 
 def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: int) -> dict[str, Any]:
@@ -272,6 +293,32 @@ def _explain(
         return {**explanation.to_dict(), "svg": drawn}
 
     return _rows(smiles, explain, models)
+
+
+def _choose(
+    models: Models,
+    report: Report,
+    *,
+    model: str,
+    smiles: Sequence[str],
+    scores: Sequence[float],
+    number: int,
+    request: str,  # noqa: ARG001
+) -> list[dict[str, Any] | None]:
+    """Choose diverse molecules with large scores; each has its rank from 1, and the others None."""
+    predictor, readable = models[model].plain, np.zeros(len(smiles), bool)
+    described: dict[int, tuple[str, np.ndarray]] = {}
+    for place, text in enumerate(smiles):
+        with suppress(MolsliceError):
+            described[place] = describe_row(predictor, text)
+            readable[place] = True
+    weights = np.where(readable, np.array(scores, np.float64), -np.inf)
+    order = np.argsort(-weights, kind="stable")[: int(readable.sum())]
+    places, similarities = choose_diverse(weights[order], lambda place: described[int(order[place])], number)
+    chosen: list[dict[str, Any] | None] = [None] * len(smiles)
+    for rank, (place, similarity) in enumerate(zip(order[places], similarities, strict=True), start=1):
+        chosen[place] = {"rank": rank, "similarity": float(similarity)}
+    return chosen
 
 
 def _draw(models: Models, report: Report, *, smiles: Sequence[str], dark: bool) -> list[dict[str, Any]]:
@@ -414,15 +461,17 @@ def _write_rows(
     target: str,
     smiles_column: str,
     rows: Sequence[int] | None,
+    columns: Mapping[str, Sequence[str]],
 ) -> None:
     """Write rows of a result in another format."""
-    write_rows(Path(source), Path(target), smiles_column, rows, lambda done: report({"rows": done}))
+    write_rows(Path(source), Path(target), smiles_column, rows, columns, lambda done: report({"rows": done}))
 
 
 TASKS: dict[str, Callable[..., Any]] = {
     "predict": _predict,
     "draw": _draw,
     "explain": _explain,
+    "choose": _choose,
     "predict_file": _predict_file,
     "write_rows": _write_rows,
 }

@@ -27,6 +27,7 @@ def api_schema(model_folders):
 
 OPERATIONS = [
     ("/predict", "POST"),
+    ("/choose", "POST"),
     ("/explain", "POST"),
     ("/draw", "GET"),
     ("/files", "POST"),

@@ -255,6 +255,7 @@ def fake_rows(count):
                 "domain": {
                     "place": "outside" if place % 2 else "like the training molecules",
                     "reason": "" if place % 2 == 0 else ATTACK,
+                    "is_training": place == 58,
                     "neighbors": [{"smiles": "C", "similarity": similarity, "measured": None}],
                 },
                 "error": None,
@@ -332,7 +333,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     assert listed(page)[:2] == ["m0", "m49"]  # without an end, and 11 * 49 leaves 89
     page.get_by_role("button", name="Domain by similarity").click()
     page.get_by_role("button", name="Domain by similarity").click()
-    assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.97"
+    assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.96"
     page.get_by_label("Domain").select_option("like the training molecules")
     assert page.locator("#table-state").inner_text().startswith("45 of 90 molecules match")
 
@@ -401,3 +402,63 @@ def test_wide_tables_scroll_in_themselves_and_pictures_have_no_background(open_p
         assert page.locator(name).evaluate(corner)[3] == 0  # transparent
     assert page.locator("#contributions-scale").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_path):
+    page = open_page(accept_downloads=True)
+    show_fake(page, 60, 60)
+    asked = {"predict": [], "choose": [], "save": []}
+
+    def predict(route):
+        body = route.request.post_data_json
+        asked["predict"].append(body)
+        done = sum(len(each["smiles"]) for each in asked["predict"][:-1])
+        rows = [{"probability": (done + place) / 100} for place in range(len(body["smiles"]))]
+        route.fulfill(json={"predictions": rows})
+
+    def choose(route):
+        asked["choose"].append(route.request.post_data_json)
+        choices = [None] * len(asked["choose"][0]["smiles"])
+        choices[0], choices[4] = {"rank": 2, "similarity": 0.25}, {"rank": 1, "similarity": 0}
+        route.fulfill(json={"choices": choices})
+
+    def save(route):
+        asked["save"].append(route.request.post_data_json)
+        route.fulfill(body="smiles")
+
+    page.route("**/predict", predict)
+    page.route("**/choose", choose)
+    page.route("**/files/x/result", save)
+    page.get_by_text("What next").click()
+    page.get_by_role("button", name="Choose diverse ones").click()
+    assert page.locator("#next-state").inner_text().startswith("Sort the table first")
+    page.get_by_label("Limit").fill("1,5")
+    page.get_by_role("button", name="Compute probabilities").click()
+    wait_until(lambda: page.locator("#table-progress").is_hidden() and len(asked["predict"]) == 2)
+    assert asked["predict"][0]["goals"] == ["size > 1.5"]
+    assert asked["predict"][0]["model"] == "fitted"
+    heading = page.locator("#rows thead th").nth(1)
+    assert (heading.inner_text().split("\n"), heading.get_attribute("aria-sort")) == (
+        ["Probability", "size > 1.5"],
+        "descending",
+    )
+    assert listed(page)[:2] == ["m59", "m58"]
+    assert cells(page, 0)[0] == "0.590"
+    page.get_by_role("button", name="Choose diverse ones").click()
+    wait_until(lambda: len(listed(page)) == 2)
+    assert asked["choose"][0]["scores"][:2] == [0.59, 0.57]  # m58 is in the training table
+    assert asked["choose"][0]["number"] == 20
+    assert len(asked["choose"][0]["smiles"]) == 59
+    assert listed(page) == ["m54", "m59"]
+    assert page.locator("#table-state").inner_text() == "2 molecules chosen of 60."
+    saved(page, "CSV", tmp_path / "a.csv")
+    assert asked["save"] == [
+        {
+            "format": "csv",
+            "rows": [55, 60],
+            "columns": {"probability of size > 1.5": ["0.54", "0.59"], "similarity_before": ["0", "0.25"]},
+        }
+    ]
+    page.get_by_role("button", name="size m", exact=True).click()  # shows all again
+    assert len(listed(page)) == 50
+    assert page.evaluate("document.activeElement.textContent") == "sizem"

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from molslice import load_model
+from molslice import load_model, rank
 from molslice.fitting.fit import fit
 from molslice.serve import app as app_module
 from molslice.serve.app import Service, build_app
@@ -196,3 +196,46 @@ def test_a_file_gets_the_columns_of_its_intervals(client):
     assert set(columns[4:]) == {"domain", "domain_reason", "nearest_smiles", "nearest_similarity"}
     (row,) = csv.DictReader(io.StringIO(client.get(f"/files/{job['id']}/result").text))
     assert float(row["size_lower"]) < float(row["size"]) < float(row["size_upper"])
+
+
+def test_the_probability_of_a_goal_is_that_of_rank(client, fitted):
+    molecules = ["CCO", "C(", "c1ccccc1", "CCCCCCCCCCCCCCCCCCCCCCCCCCCC", "CCN"]
+    goal = "size > 20"
+    request = {"smiles": molecules, "model": "size", "goals": [goal]}
+    rows = client.post("/predict", json=request).json()["predictions"]
+    ranking = rank(fitted["size"], molecules, goal, diverse=3)
+    wanted = ranking.scores.probability
+    assert rows[1]["probability"] is None
+    assert [row["probability"] for row in rows if row["probability"] is not None] == pytest.approx(
+        [float(value) for value in wanted if value == value]
+    )
+    assert {str(row["uncertainty"]) for row in rows} == {"None"}  # not asked for
+    request = {"smiles": molecules, "scores": [row["probability"] or 0 for row in rows], "number": 3}
+    choices = client.post("/choose", json={**request, "model": "size"}).json()["choices"]
+    chosen = sorted((choice["rank"], place) for place, choice in enumerate(choices) if choice)
+    assert [place for _, place in chosen] == ranking.order.tolist()
+    similarities = [choices[place]["similarity"] for place in ranking.order]
+    assert similarities == pytest.approx(ranking.similarities.tolist())
+
+
+@pytest.mark.parametrize(
+    ("model", "goals", "reason"),
+    [
+        ("size", ["size >"], "invalid goal"),
+        ("size", ["length > 1"], "no target 'length'"),
+        ("size", [], "goals"),
+        ("first", ["gap > 1"], "first"),
+    ],
+)
+def test_a_goal_that_does_not_fit_is_refused(client, model, goals, reason):
+    answer = client.post("/predict", json={"smiles": "CCO", "model": model, "goals": goals})
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+
+
+def test_a_choice_needs_a_score_for_each_molecule(client):
+    answer = client.post("/choose", json={"smiles": ["CCO", "C"], "scores": [1.0], "number": 1})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "2 molecules and 1 scores")
+    request = {"smiles": ["CCO", "OCC", "C("], "scores": [0.5, 1.0, 9.0], "number": 5, "model": "size"}
+    choices = client.post("/choose", json=request).json()["choices"]
+    assert choices == [None, {"rank": 1, "similarity": 0.0}, None]  # one molecule twice, and no molecule

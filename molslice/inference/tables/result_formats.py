@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from molslice.chem.molblock import sd_record
 from molslice.data.molecules.name_column import find_name_column
 from molslice.files.atomic import atomic_file
 from molslice.files.tables import open_table
+from molslice.inference.columns import distinct_columns
 from molslice.inference.tables.sinks import LONE, csv_row_writer, text_stream
 from molslice.types import MolsliceError
 
@@ -29,6 +30,7 @@ def write_rows(
     target: Path,
     smiles_column: str,
     rows: Sequence[int] | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Write rows of a table in the format of the ending of `target`, one of `FORMATS`.
@@ -42,23 +44,28 @@ def write_rows(
         target: The file to write.
         smiles_column: The column of SMILES.
         rows: Numbers of the rows to write, from 1, in this order; None for all.
+        columns: Further columns at the end, with a cell for each row that is written.
         report: Called with the number of rows written so far.
 
     Raises:
-        MolsliceError: A row does not exist, there are too many, or openpyxl is not installed.
+        MolsliceError: A row does not exist, there are too many, a column has another number of cells, or
+            openpyxl is not installed.
         OSError: The file cannot be written.
     """
     with open_table(source) as table:
         cells = (row for chunk in table.chunks(CHUNK_ROWS, []) for row in chunk.cells)
         chosen = cells if rows is None else _chosen(cells, rows)
+        names = [*table.names, *distinct_columns(columns or (), table.names)]
+        if columns:
+            chosen = _widened(chosen, columns)
         if target.suffix == ".csv":
-            _write_csv(target, table.names, _counted(chosen, report))
+            _write_csv(target, names, _counted(chosen, report))
             return
         limited = _counted(chosen, report, MOST_ROWS)
         if target.suffix == ".sdf":
-            _write_sdf(target, table.names, limited, smiles_column)
+            _write_sdf(target, names, limited, smiles_column)
         else:
-            _write_workbook(target, table.names, limited)
+            _write_workbook(target, names, limited)
 
 
 def _chosen(cells: Rows, rows: Sequence[int]) -> Rows:
@@ -67,6 +74,17 @@ def _chosen(cells: Rows, rows: Sequence[int]) -> Rows:
     if missing := wanted - kept.keys():
         raise MolsliceError(f"row {min(missing)} is not available")
     return (kept[number] for number in rows)
+
+
+def _widened(cells: Rows, columns: Mapping[str, Sequence[str]]) -> Rows:
+    added = zip(*columns.values(), strict=True)
+    try:
+        for row, more in zip(cells, added, strict=True):
+            yield [*row, *more]
+    except ValueError as error:  # of zip
+        raise MolsliceError(
+            f"the columns {', '.join(columns)} have another number of cells than rows"
+        ) from error
 
 
 def _counted(cells: Rows, report: Callable[[int], None], most: float = math.inf) -> Rows:

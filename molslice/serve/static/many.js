@@ -29,6 +29,8 @@ let order = null; // column and direction; null is the order of the source
 let page = 0; // number of the page, from 0
 let matching = []; // the rows that the filters keep, in order
 let elements = new WeakMap(); // the <tr> of a row, so that structures are drawn once
+let chosen = null; // the rows of a diverse choice, in its order
+let goal = null; // the goal of which rows have a probability
 let openRow = () => {};
 let opened = null; // the button of the row that was opened
 
@@ -36,8 +38,7 @@ let opened = null; // the button of the row that was opened
 // whether there are `intervals` and a `domain`, and what `saveRows` needs. `open` is called with a row.
 export function showRows(shown, open) {
   [source, openRow] = [shown, open];
-  [order, page, opened, elements] = [null, 0, null, new WeakMap()];
-  columns = columnsOf(source);
+  [order, page, opened, chosen, goal] = [null, 0, null, null, null];
   problem.hidden = true;
   downloadState.textContent = "";
   title.textContent = `${source.title}: ${source.model}`;
@@ -45,15 +46,60 @@ export function showRows(shown, open) {
   document.getElementById("filter-domain-field").hidden = !source.domain;
   property.replaceChildren(...source.targets.map(({ name, column }) => element("option", { value: column, text: name })));
   markLimits();
-  head.replaceChildren(element("tr", {}, columns.map(heading)));
   scroll.scrollLeft = 0;
   section.hidden = false;
+  rebuild();
+}
+
+// Make the columns and all rows anew.
+function rebuild() {
+  columns = columnsOf(source);
+  elements = new WeakMap();
+  const sorting = columns.find(({ id }) => id === order?.column.id);
+  order = sorting ? { ...order, column: sorting } : null;
+  head.replaceChildren(element("tr", {}, columns.map(heading)));
+  markOrder();
   update();
+}
+
+// Show the probability of a goal, which rows get one after the other, and the most probable first.
+export function showGoal(name) {
+  goal = name;
+  chosen = null;
+  order = { column: { id: "probability" }, down: true };
+  page = 0;
+  rebuild();
+}
+
+// Show rows that have changed.
+export function refresh(rows) {
+  for (const row of rows) elements.delete(row);
+  update();
+}
+
+// Show rows in an order, each with `before`, its similarity to the ones before; null shows all rows again.
+export function showChoice(rows) {
+  chosen = rows;
+  page = 0;
+  rebuild();
+}
+
+// Return the rows that are shown and have a number in the column that sorts them, the best first, with their scores:
+// the distance from the last one, and for falling probabilities the probability. Null if no number sorts them.
+export function rankedRows() {
+  if (!order?.column.isNumber) return null;
+  const { column, down } = order;
+  const rows = sorted(source.rows.filter(wanted())).filter((row) => column.key(row) !== null);
+  const finite = rows.map((row) => column.key(row)).filter(Number.isFinite);
+  const largest = Math.max(0, ...finite.slice(0, 1), ...finite.slice(-1));
+  const keys = rows.map((row) => Math.min(column.key(row), largest)); // of an interval without an end
+  const last = column.isProbability && down ? 0 : keys.at(-1);
+  return { rows, scores: keys.map((key) => Math.abs(key - last)) };
 }
 
 // Show rows that were added to the source.
 export function update() {
-  matching = sorted(source.rows.filter(wanted()));
+  matching = chosen ?? sorted(source.rows.filter(wanted()));
   page = Math.min(page, Math.max(0, Math.ceil(matching.length / PAGE_ROWS) - 1));
   const first = page * PAGE_ROWS;
   const rows = matching.slice(first, first + PAGE_ROWS);
@@ -70,7 +116,8 @@ function showState() {
   const { rows, total } = source;
   const failed = rows.filter(({ error }) => error !== null).length;
   const parts = [];
-  if (matching.length < rows.length) parts.push(`${count(matching.length)} of ${molecules(rows.length)} match`);
+  if (chosen) parts.push(`${molecules(chosen.length)} chosen of ${count(rows.length)}`);
+  else if (matching.length < rows.length) parts.push(`${count(matching.length)} of ${molecules(rows.length)} match`);
   else parts.push(molecules(rows.length));
   if (failed) parts.push(`${count(failed)} without a prediction`);
   if (total > rows.length && source.job) parts.push(`the first of ${count(total)} rows; the file has all`);
@@ -110,10 +157,13 @@ export function setFormats(formats) {
 }
 
 async function save(format) {
-  const all = order === null && matching.length === source.rows.length;
+  const all = order === null && !chosen && matching.length === source.rows.length;
+  const added = {};
+  if (goal) added[`probability of ${goal}`] = matching.map(({ probability }) => String(probability ?? ""));
+  if (chosen) added.similarity_before = matching.map(({ before }) => String(before));
   downloadState.textContent = "Writing …";
   try {
-    await saveRows(source, all ? null : matching, format);
+    await saveRows(source, all && !goal ? null : matching, format, added);
     downloadState.textContent = "";
   } catch (error) {
     downloadState.textContent = error.message;
@@ -128,12 +178,15 @@ function molecules(number) {
   return `${count(number)} molecule${number === 1 ? "" : "s"}`;
 }
 
-// The columns: `title`, `key` by which rows are sorted (null at the end), and the cell of a row.
+// The columns: `id`, `title`, `key` by which rows are sorted (null at the end), and the cell of a row.
 function columnsOf({ targets, intervals, domain: hasDomain }) {
-  const all = [{ title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
+  const all = [{ id: "molecule", title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
   for (const [place, target] of targets.entries()) {
     const { column, name, unit, kind } = target;
     all.push({
+      id: column,
+      isNumber: true,
+      isProbability: kind !== "regression",
       title: name,
       hint: kind === "regression" ? unit : "probability",
       key: (row) => row.values?.[column] ?? null,
@@ -142,6 +195,8 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
     if (!intervals) continue;
     if (kind === "regression") {
       all.push({
+        id: `${column} width`,
+        isNumber: true,
         title: `${PERCENT} interval`,
         hint: "by width",
         label: `${PERCENT} interval of ${name}, by width`,
@@ -150,6 +205,7 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
       });
     } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
       all.push({
+        id: `${column} set`,
         title: `${PERCENT} set`,
         label: `${PERCENT} set of ${kind === "multiclass" ? stem(target) : name}`,
         key: (row) => row.values && membersText(row, target),
@@ -159,10 +215,32 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
   }
   if (hasDomain) {
     all.push({
+      id: "domain",
+      isNumber: true,
       title: "Domain",
       hint: "by similarity",
       key: (row) => row.domain?.neighbors[0]?.similarity ?? null,
       cell: (row) => domainCell(row.domain),
+    });
+  }
+  if (goal) {
+    all.splice(1, 0, {
+      id: "probability",
+      isNumber: true,
+      isProbability: true,
+      title: "Probability",
+      hint: goal,
+      key: (row) => row.probability ?? null,
+      cell: (row) => element("td", { className: "number", text: row.probability?.toFixed(3) ?? "" }),
+    });
+  }
+  if (chosen) {
+    all.splice(1, 0, {
+      id: "before",
+      title: "Similarity",
+      hint: "to those before",
+      key: (row) => row.before,
+      cell: (row) => element("td", { className: "number", text: row.before.toFixed(2) }),
     });
   }
   return all;
@@ -176,7 +254,8 @@ function stem(target) {
 function domainCell(compared) {
   const [nearest] = compared?.neighbors ?? [];
   if (!nearest) return element("td");
-  const place = `${compared.place}, ${nearest.similarity.toFixed(2)}`;
+  const similarity = (Math.floor(nearest.similarity * 100) / 100).toFixed(2); // as in the reason, not above a limit
+  const place = `${compared.place}, ${similarity}${compared.is_training ? "; in the training table" : ""}`;
   return element("td", { className: "domain" }, [place, ...(compared.reason ? [element("p", { className: "soft", text: compared.reason })] : [])]);
 }
 
@@ -184,16 +263,31 @@ function heading(column) {
   const button = element("button", { type: "button" }, [element("span", { text: column.title })]);
   if (column.hint) button.append(element("span", { className: "soft", text: column.hint }));
   if (column.label) button.setAttribute("aria-label", column.label);
-  const cell = element("th", { scope: "col", "aria-sort": "none" }, [button]);
-  button.addEventListener("click", () => {
-    if (order?.column !== column) order = { column, down: false };
-    else order = order.down ? null : { column, down: true };
-    for (const each of head.querySelectorAll("th")) each.setAttribute("aria-sort", "none");
-    if (order) cell.setAttribute("aria-sort", order.down ? "descending" : "ascending");
-    page = 0;
+  button.addEventListener("click", () => sortBy(column));
+  return element("th", { scope: "col" }, [button]);
+}
+
+// Sort by a column: up, then down, then as in the source.
+function sortBy(column) {
+  const { id } = column;
+  if (order?.column !== column) order = { column, down: false };
+  else order = order.down ? null : { column, down: true };
+  page = 0;
+  if (chosen === null) {
+    markOrder();
     update();
+    return;
+  }
+  chosen = null;
+  rebuild();
+  head.querySelectorAll("button")[Math.max(0, columns.findIndex((each) => each.id === id))].focus();
+}
+
+function markOrder() {
+  [...head.querySelectorAll("th")].forEach((cell, place) => {
+    const sorts = !chosen && order?.column === columns[place];
+    cell.setAttribute("aria-sort", sorts ? (order.down ? "descending" : "ascending") : "none");
   });
-  return cell;
 }
 
 function sorted(rows) {
@@ -260,4 +354,8 @@ function turn(pages) {
 previous.addEventListener("click", () => turn(-1));
 next.addEventListener("click", () => turn(1));
 filters.addEventListener("submit", (event) => event.preventDefault());
-filters.addEventListener("input", () => { page = 0; update(); });
+filters.addEventListener("input", () => {
+  page = 0;
+  if (chosen) showChoice(null);
+  else update();
+});

@@ -7,6 +7,7 @@ import { hideInsight, showDomain, showExplanation } from "./insight.js";
 import {
   hideRows, returnToRows, setFormats, showProgress, showRows, showTableProblem, update,
 } from "./many.js";
+import { offerNext, stopNext } from "./next.js";
 import { readList } from "./pasted.js";
 import { element, post, request } from "./request.js";
 import { dark, drawIn, redraw } from "./structure.js";
@@ -40,6 +41,7 @@ const ABILITIES = {
 
 const cards = new Map(); // models by name
 const limits = request("/limits");
+let largest = Infinity; // number of molecules of a request
 let editor = null;
 let shown = null; // what is predicted again by another model: one molecule, or a list
 let table = null; // the source of the table, and `shown` for it
@@ -145,9 +147,9 @@ async function predictOne({ text, model, conditions, name = "" }) {
 
 // Predict a list piece by piece, and show its table at once. A long list is sent as a file.
 async function predictList(text) {
+  await limits.catch(() => null);
   const listed = readList(text);
-  const { molecules } = await limits.catch(() => ({ molecules: Infinity }));
-  if (listed.length > molecules) {
+  if (listed.length > largest) {
     predictFile(new File([text], "list.smi"), fileQuery(), begin(), showJob);
     return;
   }
@@ -199,6 +201,7 @@ function showTable(source, again) {
   hideProblem();
   showRows(source, (row) => openRow(row, source));
   showProgress(null);
+  offerNext(source, { molecules: largest, patiently });
 }
 
 function openRow(row, { model, conditions }) {
@@ -274,6 +277,7 @@ document.getElementById("back").addEventListener("click", () => {
 });
 document.getElementById("table-stop").addEventListener("click", () => {
   table = { source: null, again: table.again };
+  stopNext();
   showProgress(null);
 });
 
@@ -287,6 +291,6 @@ draw.addEventListener("toggle", async () => {
   }
 });
 
-limits.then(({ formats }) => setFormats(formats)).catch(() => null);
+limits.then(({ formats, molecules }) => { largest = molecules; setFormats(formats); }).catch(() => null);
 watchFiles({ options: fileQuery, begin, show: showJob, limits });
 showModels();

@@ -21,11 +21,12 @@ export async function predictUpload(content, query, { signal, started = () => {}
   return job;
 }
 
-// Save rows of a table in their order, or all for null. The rows of a list are predicted again as a file.
-export async function saveRows(source, rows, format) {
+// Save rows of a table in their order, or all for null, with `columns` of further cells by name. The rows of a list are
+// predicted again as a file.
+export async function saveRows(source, rows, format, columns) {
   const name = `${source.stem}_predicted.${format}`;
   if (source.job) {
-    save(await postForFile(`/files/${source.job.id}/result`, { format, rows: rows && rows.map(({ number }) => number) }), name);
+    save(await postForFile(`/files/${source.job.id}/result`, { format, rows: rows && rows.map(({ number }) => number), columns }), name);
     return;
   }
   const kept = rows ?? source.rows;
@@ -38,7 +39,7 @@ export async function saveRows(source, rows, format) {
   const query = { name: "molecules.csv", model: source.model, domain: source.domain, ...(source.intervals ? { interval: LEVEL } : {}) };
   const job = await predictUpload(table, query);
   try {
-    save(await postForFile(`/files/${job.id}/result`, { format }), name);
+    save(await postForFile(`/files/${job.id}/result`, { format, columns }), name);
   } finally {
     request(`/files/${job.id}`, { method: "DELETE" }).catch(() => null);
   }

@@ -17,9 +17,9 @@ HEADER = "id,smiles,x,note\n"
 def write(tmp_path):
     """Return a function that writes rows of a table, and returns the file."""
 
-    def write(text, ending, rows=None):
+    def write(text, ending, rows=None, columns=None):
         (tmp_path / "a.csv").write_text(text)
-        write_rows(tmp_path / "a.csv", tmp_path / f"out{ending}", "smiles", rows)
+        write_rows(tmp_path / "a.csv", tmp_path / f"out{ending}", "smiles", rows, columns)
         return tmp_path / f"out{ending}"
 
     return write
@@ -34,6 +34,14 @@ def test_csv_has_the_cells_of_the_rows_in_their_order(write):
         "2,C,nan,",
     ]
     assert write(text, ".csv", []).read_text() == HEADER
+
+
+def test_further_columns_are_at_the_end_under_names_of_their_own(write):
+    text = HEADER + "1,CCO,1,\n2,C,2,\n"
+    written = write(text, ".csv", [2, 1], {"x": ["0.5", "=1"], "more": ["", "b"]}).read_text()
+    assert written == "id,smiles,x,note,x_predicted,more\n2,C,2,,0.5,\n1,CCO,1,,=1,b\n"
+    with pytest.raises(MolsliceError, match="the columns x have another number of cells"):
+        write(text, ".csv", [2, 1], {"x": ["0.5"]})
 
 
 def test_an_sd_file_reads_back_whatever_its_cells_are(write):
