@@ -17,11 +17,13 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise MolsliceError(f"device {name!r} is unknown; choices: cpu, cuda, cuda:0, ...") from error
+        raise MolsliceError(
+            f"device {name!r} is unknown; choices: cpu, cuda, or a GPU such as cuda:0"
+        ) from error
     if device.type == "cpu":
         return
     if device.type != "cuda":
-        raise MolsliceError(f"cannot measure device {name!r}; choices: cpu, cuda, cuda:0, ...")
+        raise MolsliceError(f"cannot measure device {name!r}; choices: cpu, cuda, or a GPU such as cuda:0")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
         raise MolsliceError(f"device {name!r} is not available: torch finds {count} CUDA devices")

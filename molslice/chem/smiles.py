@@ -166,8 +166,8 @@ def _refuse_what_would_be_dropped(text: str, body: str) -> None:
     if invalid is not None:
         raise ChemError(f"invalid character {_name(text[invalid])} at position {invalid + 1}")
     if not (len(block) > 1 and block[0] == block[-1] == "|" and block.count("|") == 2):
-        shown = block if len(block) <= 40 else f"{block[:40]}..."
-        raise ChemError(f"text after the SMILES: {shown!r}; give the SMILES alone")
+        more = f" and {len(block) - 40:,} more characters" if len(block) > 40 else ""
+        raise ChemError(f"text after the SMILES: {block[:40]!r}{more}; give the SMILES alone")
 
 
 def _name(character: str) -> str:

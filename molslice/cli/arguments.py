@@ -265,10 +265,10 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
 def add_device(parser: argparse.ArgumentParser, default: str) -> None:
     """Add `--device`; `default` is `cpu`, or what `auto` means, such as "a GPU for large files"."""
     if default == "cpu":
-        parser.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ... (default: cpu)")
+        parser.add_argument("--device", default="cpu", help="device: cpu, cuda or cuda:1 (default: cpu)")
         return
     parser.add_argument(
-        "--device", default=AUTO, help=f"device: auto, cpu, cuda, cuda:1, ... (default: auto, {default})"
+        "--device", default=AUTO, help=f"device: auto, cpu, cuda or cuda:1 (default: auto, {default})"
     )
 
 

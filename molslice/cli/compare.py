@@ -4,6 +4,8 @@ An entry of --attention is a name with options after colons, such as
 slice_sort:form=mix_plus_sort:placement=aligned, or gin_virtual, a graph network without attention.
 Each entry is trained with several seeds or on several folds. A second call with the same --out continues
 where the first one stopped.
+
+--runs compares finished runs, or models of molslice fit: their errors, rows, times and settings.
 """
 
 import argparse
@@ -16,7 +18,8 @@ EXAMPLE = """\
   molslice compare --config configs/molecule/quickstart.yaml --attention softmax,slice_sort,flow,singular \\
       --minutes 1 --out runs/compare
   molslice compare --config configs/text/r8_small.yaml --folds 5 --out runs/r8
-  molslice compare --runs runs/first runs/slices --curves --out runs/drawn"""
+  molslice compare --runs runs/first runs/slices --curves --out runs/drawn
+  molslice compare --runs solubility solubility_best --out fits    # models of molslice fit"""
 TAKES_OVERRIDES = True
 
 
@@ -32,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="RUN",
-        help="finished runs to compare without training",
+        help="finished runs, or models of molslice fit, to compare without training",
     )
     parser.add_argument(
         "--attention", metavar="A,B,...", help="entries to train (default: softmax,slice_sort,flow,singular)"
@@ -58,11 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and return 1 if an entry failed; the other entries are still run."""
+    from molslice.folders.fitted import is_fitted_folder
     from molslice.training.compare import FOUR, Comparison, compare_attentions, compare_runs
 
     if args.runs is not None:
         if args.attention or args.minutes or args.seeds or args.folds or args.overrides:
             args.usage_error("--runs compares finished runs; settings for training need --config")
+        if any(map(is_fitted_folder, args.runs)):
+            return _compare_fits(args)
         comparison: Comparison = compare_runs(args.runs, args.out, curves=args.curves)
     else:
         comparison = compare_attentions(
@@ -86,3 +92,26 @@ def run(args: argparse.Namespace) -> int:
     for label, reason in comparison.failed.items():
         say(f"error: {label} failed: {reason}")
     return 1 if comparison.failed else 0
+
+
+def _compare_fits(args: argparse.Namespace) -> int:
+    """Compare models of `molslice fit`."""
+    from molslice.errors import MolsliceError
+    from molslice.fitting.compared_fits import compare_fits
+    from molslice.folders.fitted import is_fitted_folder
+
+    if args.curves:
+        args.usage_error("--curves: models of molslice fit have no training curves")
+    if others := [run for run in args.runs if not is_fitted_folder(run)]:
+        raise MolsliceError(
+            f"{others[0]} is no model of molslice fit, but another one of --runs is; compare runs and models "
+            "of fit separately"
+        )
+    compared = compare_fits(args.runs, args.out)
+    if args.json:
+        write_json(compared.to_mapping())
+    else:
+        write(compared.to_text())
+    tell(f"table: {args.out / 'table.md'}, {args.out / 'table.csv'}")
+    tell("they may have held out other molecules; molslice report compares two models on the same ones")
+    return 0

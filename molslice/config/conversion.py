@@ -112,4 +112,4 @@ def _say(hint: Any) -> str:  # noqa: ANN401
 def show(value: Any) -> str:  # noqa: ANN401
     """Return the repr of a value for a message, at most 100 characters."""
     text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return text if len(text) <= 100 else f"{text[:89]} and more"

@@ -309,7 +309,7 @@ def _unreadable(given: object, reason: str) -> MolsliceError:
     """Return the error for a molecule that cannot be explained."""
     if reason == NOT_FINITE or not str(given).strip():
         return MolsliceError(reason)
-    shown = repr(str(given)) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r}..."
+    shown = repr(str(given)) if len(str(given)) <= SHOWN else f"{str(given)[:SHOWN]!r} and more"
     return MolsliceError(f"cannot read the SMILES {shown}: {reason}")
 
 

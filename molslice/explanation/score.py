@@ -186,7 +186,7 @@ def find_score(
 
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
     names = predictor.target_names
-    shown = ", ".join(names[:SHOWN]) + ("" if len(names) <= SHOWN else f", ... ({len(names)} in all)")
+    shown = ", ".join(names[:SHOWN]) + ("" if len(names) <= SHOWN else f" and {len(names) - SHOWN} others")
     if target is None:
         if len(names) > 1:
             raise MolsliceError(f"{predictor.name} has several targets; name one of {shown}")

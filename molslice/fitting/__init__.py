@@ -15,6 +15,7 @@ Modules, in the order in which `fit` uses them:
     errors: Held-out errors and their standard errors.
     domain: The training molecules, and which others are like them.
     record, card: Writes the folder and its card.
+    compared_fits: Several fits in one table.
 
 The learners are in `molslice.learners`, the folder is read by `molslice.folders.fitted`, and
 `molslice.inference.fitted` predicts with it: these are below this package, because `fit` itself predicts.

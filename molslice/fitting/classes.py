@@ -285,6 +285,8 @@ def _describe(name: str, classes: Sequence[str], counts: Mapping[str, int], *, o
     separator = " < " if ordered else ", "
     listed = separator.join(f"{word} ({by_key.get(class_key(word), 0):,} rows)" for word in classes)
     hint = (
-        "" if ordered else "; --order NAME,NAME,... if they have an order, --missing-value to leave one out"
+        ""
+        if ordered
+        else "; --order with their names if they have an order, --missing-value to leave one out"
     )
     return f"{name}: {len(classes)} {'ordered ' * ordered}classes: {listed}{hint}"

@@ -336,7 +336,8 @@ def _check_fit(model: nn.Module | None, state: Mapping[str, Tensor], file: Path)
         if tensor.dtype != other.dtype:
             problems["of another type"].append(f"{name} {tensor.dtype} instead of {other.dtype}")
     faults = [
-        f"{len(names)} {label} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        f"{len(names)} {label} ({', '.join(names[:3])}"
+        + (f" and {len(names) - 3} others)" if len(names) > 3 else ")")
         for label, names in problems.items()
         if names
     ]

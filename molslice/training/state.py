@@ -106,7 +106,8 @@ def check_like(saved: object, expected: Tensor | Mapping[Any, Any], name: str) -
         for names, verb in ((lacking, "lacks"), (other, "also holds")):
             if names:
                 shown = ", ".join(sorted(map(str, names))[:3])
-                raise MolsliceError(f"{name} {verb} {shown:.200}{', ...' if len(names) > 3 else ''}")
+                others = f" and {len(names) - 3} others" if len(names) > 3 else ""
+                raise MolsliceError(f"{name} {verb} {shown:.200}{others}")
         for key, value in expected.items():
             check_like(saved[key], value, f"{name}.{key}")
         return

@@ -181,7 +181,8 @@ class Stepper:
             named = self.task.named_parameters()
             unused = [name for name, weight in named if weight.requires_grad and weight.grad is None]
             if unused:
-                raise unused_weights(f"the weights {', '.join(unused[:3])}{', ...' if unused[3:] else ''}")
+                others = f" and {len(unused) - 3} others" if unused[3:] else ""
+                raise unused_weights(f"the weights {', '.join(unused[:3])}{others}")
         self._first = False
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:

@@ -124,7 +124,7 @@ def test_the_same_attention_keeps_its_options(small):
         ("optimizer.lr", "1" + "0" * 400, ["more than 64 bits"]),
         ("data.root", "[" * 90, ["cannot read --data.root as YAML: more than 50 levels"]),
         ("data.root", "&a [*a]", ["--data.root", "contains it"]),
-        ("model.name", "x" * 5000, ["model.name is 'xxxx", "...; choices"]),
+        ("model.name", "x" * 5000, ["model.name is 'xxxx", " and more; choices"]),
     ],
 )
 def test_what_is_wrong_is_named(small, key, value, words):

@@ -54,7 +54,7 @@ class D4rl(Dataset):
     """
 
     kind, row_name = "actions", "windows"
-    instructions = f"Download the files of D4RL from {FILES} (hopper_medium-v2.hdf5, ...)"
+    instructions = f"Download the files of D4RL from {FILES}, such as hopper_medium-v2.hdf5"
     target_names, target_units = ("action",), ("",)
 
     def __init__(
@@ -292,7 +292,7 @@ def _checked_arrays(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.n
         vectors = name in ("observations", "actions")
         shapes = (1, 2) if vectors or values.shape[1:] == (1,) else (1,)
         if values.ndim not in shapes or len(values) != count:
-            expected = f"[{count}, ...]" if vectors else f"[{count}]"
+            expected = f"[{count}, D]" if vectors else f"[{count}]"
             raise MolsliceError(f"{path}: {name} has the shape {list(values.shape)}, expected {expected}")
         if vectors:
             with np.errstate(over="ignore"):  # infinite values are reported with their episode

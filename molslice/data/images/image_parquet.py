@@ -50,7 +50,9 @@ class ImageParquet(ImageFiles):
     def _read(self, root: Path) -> EncodedImages:
         images = read_tables(root, self.image_column, self.label_column)
         if images is None:
-            fetched = f"; `molslice prepare --config ... --download` downloads {self.hub}" if self.hub else ""
+            fetched = (
+                f"; `molslice prepare --config FILE --download` downloads {self.hub}" if self.hub else ""
+            )
             raise MolsliceError(f"no Parquet file in {root}{fetched}")
         numbers = map(str, range(int(images.labels.max()) + 1))
         return replace(images, class_names=images.class_names or tuple(numbers))

@@ -61,7 +61,8 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
     if likely:
         reason = f"several could be it ({', '.join(likely)})"
     else:
-        listed = ", ".join(map(repr, table.names[:SHOWN_NAMES])) + ", ..." * (len(table.names) > SHOWN_NAMES)
+        listed, others = ", ".join(map(repr, table.names[:SHOWN_NAMES])), len(table.names) - SHOWN_NAMES
+        listed += f" and {others} others" if others > 0 else ""
         reason = f"no column contains SMILES (columns: {listed})"
         for place, name in enumerate(table.names):
             if other := other_notation([cells[place] for cells in rows]):

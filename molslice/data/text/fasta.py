@@ -95,7 +95,7 @@ def _read_fasta(path: Path, depth: int) -> Labeled:
             words = line[1:].split(maxsplit=2)
             if len(words) < 2 or not SCCS.fullmatch(words[1]):
                 raise MolsliceError(
-                    f"{path}, line {number}: expected `>sid sccs ...`, sccs like a.1.1.1, got {line[:60]!r}"
+                    f"{path}, line {number}: expected `>sid sccs`, sccs like a.1.1.1, got {line[:60]!r}"
                 )
             classes.append(".".join(words[1].split(".")[:depth]))
         elif line.strip():

@@ -46,7 +46,9 @@ class Lexicon:
         begin = () if self.kind == "bytes" else (UNKNOWN, LINE_ENDS[self.kind])
         numbers = {entry: number for number, entry in enumerate(self.entries)}
         if self.entries[: len(begin)] != begin or len(numbers) != len(self.entries):
-            raise MolsliceError(f"invalid {self.kind} of a language model: {self.entries[:5]}, ...")
+            raise MolsliceError(
+                f"invalid {self.kind} of a language model, which begin with {self.entries[:5]}"
+            )
         object.__setattr__(self, "_numbers", numbers)
 
     def __len__(self) -> int:

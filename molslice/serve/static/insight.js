@@ -25,7 +25,7 @@ export function hideInsight() {
   nearest.hidden = true;
 }
 
-// Show how a molecule compares with the training molecules, and the nearest of them with their measured values.
+// Show how a molecule compares with the training molecules, and the nearest of them with their values.
 export function showDomain(domain, targets) {
   nearestText.textContent = `The molecule is ${domain.place}${domain.reason ? `: ${domain.reason}` : ""}.`;
   neighbors.replaceChildren(...domain.neighbors.map((each) => neighbor(each, targets)));
@@ -38,7 +38,7 @@ function neighbor({ smiles, similarity, measured }, targets) {
   const lines = [element("p", { text: `Similarity ${rounded(similarity)}` })];
   for (const { name, column, unit } of measured === null ? [] : targets.filter(({ column }) => column in measured)) {
     const value = measured[column];
-    lines.push(element("p", { text: `${name}: ${value === null ? "not measured" : `${withUnit(value, unit)} measured`}` }));
+    lines.push(element("p", { text: `${name}: ${value === null ? "no value" : `${withUnit(value, unit)} in the training data`}` }));
   }
   lines.push(element("p", { className: "smiles", text: smiles }));
   return element("li", {}, [picture, element("div", {}, lines)]);

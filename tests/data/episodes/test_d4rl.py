@@ -215,7 +215,7 @@ def put_group(name):
     [
         (delete("rewards"), "has no rewards; it holds actions, infos, metadata, observations"),
         (put("rewards", np.zeros(3)), r"rewards has the shape \[3\], expected \[66\]"),
-        (put("actions", np.zeros((66, 2, 2))), r"actions has the shape \[66, 2, 2\], expected \[66, ...\]"),
+        (put("actions", np.zeros((66, 2, 2))), r"actions has the shape \[66, 2, 2\], expected \[66, D\]"),
         (put("terminals", np.zeros((66, 2))), r"terminals has the shape \[66, 2\]"),
         (put("observations", np.zeros((0, 3))), "has no steps"),
         (put("observations", 1.0), "has no steps"),
