@@ -36,6 +36,9 @@ FEATURIZER_VERSION = 3
 
 _ALIKE = {"2", "3"}
 
+GROUNDS = ("white", "dark", "transparent")
+"""What is behind a drawing; `transparent` has dark lines, for light slides."""
+
 FRAGMENTS = ("keep", "largest", "refuse")
 """What to do with a mixture of several molecules; see `molslice.chem.fragments`."""
 

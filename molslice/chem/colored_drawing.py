@@ -10,8 +10,10 @@ from rdkit.Chem import rdDepictor
 from rdkit.Chem.Draw import rdMolDraw2D
 from rdkit.Geometry import Point2D
 
+from molslice.chem import GROUNDS
 from molslice.chem.drawing import drawer_kind, finish_drawing
 from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
+from molslice.errors import MolsliceError
 
 Color = tuple[float, float, float]
 
@@ -27,7 +29,8 @@ DARK: tuple[Color, ...] = (
     *((0.30, 0.21, 0.10), (0.50, 0.30, 0.08), (0.65, 0.34, 0.04)),
 )
 SEQUENTIAL: tuple[Color, ...] = ((1.0, 1.0, 1.0), (0.86, 0.82, 0.94), (0.71, 0.62, 0.87), (0.57, 0.42, 0.80))
-BLACK, GRAY, WHITE = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35), (0.93, 0.95, 0.95)
+DARK_SEQUENTIAL: tuple[Color, ...] = (DARK[3], (0.21, 0.18, 0.32), (0.33, 0.25, 0.50), (0.46, 0.33, 0.68))
+BLACK, GRAY, WHITE, SILVER = (0.0, 0.0, 0.0), (0.35, 0.35, 0.35), (0.93, 0.95, 0.95), (0.70, 0.73, 0.74)
 
 BOND_LENGTH, BOND = 1.5, 58.0  # in the coordinates, and in pixels
 RADIUS = 0.40  # of a disk, in bond lengths
@@ -38,11 +41,38 @@ LETTER = 0.56  # mean width of a letter, relative to its size
 BAR_WIDTH, BAR_HEIGHT, STEPS = 300, 16, 60
 SMALLEST_CELL, LARGEST_CELL = 2.0, 22.0  # pixels of a cell of a matrix
 PADDING = 0.05  # share of the structure's width and height
+INVISIBLE = 0.02  # share of the largest value below which an atom has no disk
 NOTED = 0.2  # numbers are written at atoms with this share of the largest value
 MOST_NOTES, NOTE = 14, 15.0  # number of them, and the size of their letters
 NOTE_DISTANCE, NOTE_SPACE = 2.0, 7.0  # pixels to the disk, and at least to anything else
 CARBON = 6
 DIRECTIONS = np.array([[np.cos(angle), np.sin(angle)] for angle in np.arange(24) * np.pi / 12])
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The colors of a picture.
+
+    Attributes:
+        ground: The background; None for a transparent one.
+        ink: Atoms, bonds and large letters.
+        soft: Small letters.
+        diverging: Colors of numbers with a sign, from the negative end.
+        sequential: Colors of other numbers, from zero.
+    """
+
+    ground: Color | None
+    ink: Color
+    soft: Color
+    diverging: tuple[Color, ...] = DIVERGING
+    sequential: tuple[Color, ...] = SEQUENTIAL
+
+
+THEMES = {
+    "white": Theme((1.0, 1.0, 1.0), BLACK, GRAY),
+    "dark": Theme(DARK[3], WHITE, SILVER, DARK, DARK_SEQUENTIAL),
+    "transparent": Theme(None, BLACK, GRAY),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +95,9 @@ class Matrix:
         return f"{self.title}; darkest {self.values.max():.2g}"
 
 
-def color_of(value: float, largest: float, *, diverging: bool) -> Color:
-    """Return the color of a number: white for zero, full for plus and, with `diverging`, minus `largest`."""
-    return _color_in(DIVERGING if diverging else SEQUENTIAL, value, largest, diverging=diverging)
-
-
-def _color_in(palette: Sequence[Color], value: float, largest: float, *, diverging: bool) -> Color:
+def color_of(value: float, largest: float, *, diverging: bool, theme: Theme = THEMES["white"]) -> Color:
+    """Return the color of a number: the ground for zero, full for `largest` or, with `diverging`, its minus."""
+    palette = theme.diverging if diverging else theme.sequential
     share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
     place = (share + 1.0) / 2.0 if diverging else share
     place *= len(palette) - 1
@@ -89,11 +116,12 @@ def draw_colored(
     scale: str,
     diverging: bool = True,
     matrix: Matrix | None = None,
+    largest: float | None = None,
+    ground: str = "white",
 ) -> bytes:
     """Draw a structure with a disk behind each atom, colored by its value; returns the contents of the file.
 
-    The largest values are also written at their atoms. The colors end at the largest absolute value, which
-    the scale below the structure states.
+    The largest values are also written at their atoms.
 
     Args:
         smiles: The molecule.
@@ -104,14 +132,20 @@ def draw_colored(
         scale: What the colors mean, with the unit.
         diverging: Whether values may be negative.
         matrix: A matrix to draw beside the structure, or `None`.
+        largest: The absolute value where the colors end, which the scale below the structure states; None for
+            the largest one of the atoms. Pictures of one value can be compared.
+        ground: One of `GROUNDS`.
 
     Raises:
         ChemError: The SMILES cannot be read.
-        MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+        MolsliceError: The ending or the ground is unknown, or this RDKit cannot write PNG.
     """
     kind = drawer_kind(ending)
+    if ground not in THEMES:
+        raise MolsliceError(f"invalid ground {ground!r}; choices: {', '.join(GROUNDS)}")
+    theme = THEMES[ground]
     mol = _prepared(smiles, len(values))
-    largest = float(np.abs(values).max())
+    largest = float(np.abs(values).max()) if largest is None else largest
     width, height = _size(mol)
     texts = (LETTER * LARGE * len(heading), *(LETTER * SMALL * len(line) for line in lines))
     needed = int(max(*texts, LETTER * SMALL * len(scale))) + 2 * MARGIN
@@ -122,20 +156,20 @@ def draw_colored(
     if matrix is not None:
         height = max(height, int(_cell(matrix) * len(matrix.values)) + 86)
     drawer = kind(full, top + height + bottom, width, height)
-    _set_options(drawer)
-    drawer.SetColour((1.0, 1.0, 1.0))
-    drawer.DrawRect(Point2D(0, 0), Point2D(full, top + height + bottom), True)
+    _set_options(drawer, theme)
+    if theme.ground is not None:
+        drawer.SetColour(theme.ground)
+        drawer.DrawRect(Point2D(0, 0), Point2D(full, top + height + bottom), True)
     drawer.SetOffset(0, top)
-    disks = {atom: color_of(float(value), largest, diverging=diverging) for atom, value in enumerate(values)}
-    _draw_disks(drawer, mol, disks)
-    _write_notes(drawer, mol, values, diverging)
+    _draw_disks(drawer, mol, values, largest, diverging, theme)
+    _write_notes(drawer, mol, values, largest, diverging, theme)
     drawer.SetOffset(0, 0)
-    _write(drawer, heading, MARGIN, MARGIN // 2 + LINE / 2, LARGE, BLACK)
+    _write(drawer, heading, MARGIN, MARGIN // 2 + LINE / 2, LARGE, theme.ink)
     for number, line in enumerate(lines):
-        _write(drawer, line, MARGIN, MARGIN // 2 + LINE + 24 * number + 10, SMALL, GRAY)
-    _draw_scale(drawer, width / 2, top + height + 8, largest, scale, diverging)
+        _write(drawer, line, MARGIN, MARGIN // 2 + LINE + 24 * number + 10, SMALL, theme.soft)
+    _draw_scale(drawer, width / 2, top + height + 8, largest, scale, diverging, theme)
     if matrix is not None:
-        _draw_matrix(drawer, matrix, width, top, side)
+        _draw_matrix(drawer, matrix, width, top, side, theme)
     return finish_drawing(drawer)
 
 
@@ -150,24 +184,28 @@ def draw_disks(smiles: str, values: np.ndarray, *, dark: bool) -> str:
     Raises:
         ChemError: The SMILES cannot be read.
     """
-    mol = _prepared(smiles, len(values))
+    mol, theme = _prepared(smiles, len(values)), THEMES["dark" if dark else "transparent"]
     largest = float(np.abs(values).max())
     drawer = drawer_kind(".svg")(*_size(mol, smallest=False))
-    _set_options(drawer)
-    palette = DIVERGING
-    if dark:
-        palette = DARK
-        rdMolDraw2D.SetDarkMode(drawer.drawOptions())
-        drawer.drawOptions().setAtomPalette({-1: WHITE})
-    disks = {
-        atom: _color_in(palette, float(value), largest, diverging=True) for atom, value in enumerate(values)
-    }
-    _draw_disks(drawer, mol, disks)
-    _write_notes(drawer, mol, values, True, WHITE if dark else BLACK)
+    _set_options(drawer, theme)
+    _draw_disks(drawer, mol, values, largest, True, theme)
+    _write_notes(drawer, mol, values, largest, True, theme)
     return finish_drawing(drawer).decode("ascii", "replace")
 
 
-def _draw_disks(drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, disks: dict[int, Color]) -> None:
+def _draw_disks(
+    drawer: rdMolDraw2D.MolDraw2D,
+    mol: Chem.Mol,
+    values: np.ndarray,
+    largest: float,
+    diverging: bool,
+    theme: Theme,
+) -> None:
+    disks = {
+        atom: color_of(float(value), largest, diverging=diverging, theme=theme)
+        for atom, value in enumerate(values)
+        if abs(value) > INVISIBLE * largest
+    }
     with quiet_rdkit():
         drawer.DrawMolecule(
             mol,
@@ -207,21 +245,26 @@ def _place_atoms(mol: Chem.Mol) -> None:
 
 
 def _write_notes(
-    drawer: rdMolDraw2D.MolDraw2D, mol: Chem.Mol, values: np.ndarray, diverging: bool, color: Color = BLACK
+    drawer: rdMolDraw2D.MolDraw2D,
+    mol: Chem.Mol,
+    values: np.ndarray,
+    largest: float,
+    diverging: bool,
+    theme: Theme,
 ) -> None:
-    """Write the largest values beside their atoms, where there is space."""
+    """Write the largest values beside their atoms, where there is space, with the digits of the scale."""
     sizes = np.abs(values)
     if not sizes.max() > 0:
         return
     atoms = np.array([list(drawer.GetDrawCoords(atom)) for atom in range(mol.GetNumAtoms())])
     extent = float(np.ptp(mol.GetConformer().GetPositions()[:, :2], axis=0).max())
     scale = float(np.ptp(atoms, axis=0).max()) / extent if extent else BOND / BOND_LENGTH
-    disk, digits = scale * BOND_LENGTH * RADIUS, _digits(float(sizes.max()))
+    disk, digits = scale * BOND_LENGTH * RADIUS, _digits(largest)
     taken = _ink(mol, atoms)
     for atom in np.argsort(-sizes, kind="stable")[:MOST_NOTES]:
-        if sizes[atom] < NOTED * sizes.max():
-            break
         shown = _shown(float(values[atom]), digits, diverging)
+        if sizes[atom] < NOTED * sizes.max() or float(shown) == 0:
+            break
         half = np.array([LETTER * NOTE * len(shown), NOTE]) / 2
         places = atoms[atom] + DIRECTIONS * (disk + NOTE_DISTANCE + half)
         gaps = np.maximum(np.abs(places[:, None] - taken) - half, 0.0)
@@ -230,26 +273,41 @@ def _write_notes(
         if free.max() >= NOTE_SPACE:
             along = np.array([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
             taken = np.concatenate([taken, best + along * half])
-            _write(drawer, shown, best[0], best[1], NOTE, color, 0)
+            _write(drawer, shown, best[0], best[1], NOTE, theme.ink, 0)
 
 
 def _ink(mol: Chem.Mol, atoms: np.ndarray) -> np.ndarray:
-    """Return points in pixels that numbers must not cover: atoms, bonds, and hydrogens in labels."""
+    """Return points in pixels that numbers must not cover: atoms, bonds, and the letters of labels."""
     points = [atoms]
     for bond in mol.GetBonds():
         begin, end = atoms[bond.GetBeginAtomIdx()], atoms[bond.GetEndAtomIdx()]
         points.append(begin + np.array([[0.25], [0.5], [0.75]]) * (end - begin))
     for atom in mol.GetAtoms():
-        neighbors = [other.GetIdx() for other in atom.GetNeighbors()]
-        if not atom.GetTotalNumHs() or (atom.GetAtomicNum() == CARBON and neighbors):
-            continue
-        place = atoms[atom.GetIdx()]
-        away = place - atoms[neighbors].mean(0) if neighbors else np.array([-1.0, 0.0])
-        if len(neighbors) > 1:  # above or below the atom
-            points.append((place + [0.0, np.copysign(LARGE, away[1])])[None])
-        else:
-            points.append(place + np.array([[0.8], [1.5]]) * [np.copysign(LARGE, away[0]), 0.0])
+        place, neighbors = atoms[atom.GetIdx()], [other.GetIdx() for other in atom.GetNeighbors()]
+        points.append(place + _label(atom, atoms[neighbors] - place))
     return np.concatenate(points)
+
+
+def _label(atom: Chem.Atom, neighbors: np.ndarray) -> np.ndarray:
+    """Return where the label of an atom is, relative to it, in pixels [k, 2].
+
+    The symbol begins at the atom, and the charge follows at its upper right. Hydrogens are on the side
+    without neighbors; of an atom alone they may be on both sides.
+    """
+    hydrogens, charge = atom.GetTotalNumHs(), atom.GetFormalCharge()
+    shown = atom.GetAtomicNum() != CARBON or charge or not len(neighbors)
+    if not shown:
+        return np.zeros((0, 2))
+    letters = len(atom.GetSymbol()) - 1 + (1 + (abs(charge) > 1) if charge else 0)
+    points = [(LETTER * LARGE * (0.5 + place), -SMALL / 3) for place in range(1, letters + 1)]
+    away = -neighbors.mean(0) if len(neighbors) else np.array([1.0, 0.0])
+    if hydrogens and len(neighbors) > 1:  # above or below the atom
+        points.append((0.0, float(np.copysign(LARGE, away[1]))))
+    elif hydrogens:
+        start = LETTER * LARGE * letters if away[0] >= 0 else 0.0
+        for side in (away[0],) if len(neighbors) else (1.0, -1.0):
+            points += [(float(np.copysign(start + part * LARGE, side)), 0.0) for part in (0.8, 1.5)]
+    return np.array(points).reshape(-1, 2)
 
 
 def _digits(largest: float) -> int:
@@ -270,9 +328,11 @@ def _size(mol: Chem.Mol, *, smallest: bool = True) -> tuple[int, int]:
     return int(min(max(across, narrowest), WIDEST)), int(min(max(up, lowest), HIGHEST))
 
 
-def _set_options(drawer: rdMolDraw2D.MolDraw2D) -> None:
+def _set_options(drawer: rdMolDraw2D.MolDraw2D, theme: Theme) -> None:
     options = drawer.drawOptions()
-    options.useBWAtomPalette()
+    options.setAtomPalette({-1: theme.ink})
+    options.setAnnotationColour(theme.ink)
+    options.setSymbolColour(theme.ink)
     options.prepareMolsBeforeDrawing = False
     options.fixedBondLength = BOND / BOND_LENGTH  # pixels for a unit of the coordinates
     options.clearBackground = False
@@ -293,17 +353,23 @@ def _write(
 
 
 def _draw_scale(
-    drawer: rdMolDraw2D.MolDraw2D, center: float, top: float, largest: float, caption: str, diverging: bool
+    drawer: rdMolDraw2D.MolDraw2D,
+    center: float,
+    top: float,
+    largest: float,
+    caption: str,
+    diverging: bool,
+    theme: Theme,
 ) -> None:
     left, step = center - BAR_WIDTH / 2, BAR_WIDTH / STEPS
     drawer.SetFillPolys(True)
     for number in range(STEPS):
         share = (number + 0.5) / STEPS
         value = (2.0 * share - 1.0 if diverging else share) * (largest or 1.0)
-        drawer.SetColour(color_of(value, largest or 1.0, diverging=diverging))
+        drawer.SetColour(color_of(value, largest or 1.0, diverging=diverging, theme=theme))
         corner = left + number * step
         drawer.DrawRect(Point2D(corner, top), Point2D(corner + step + 0.5, top + BAR_HEIGHT), True)
-    _frame(drawer, left, top, BAR_WIDTH, BAR_HEIGHT)
+    _frame(drawer, left, top, BAR_WIDTH, BAR_HEIGHT, theme)
     ends = (-largest, 0.0, largest) if diverging else (0.0, largest)
     digits = _digits(largest) if largest > 0 else 0
     for number, value in enumerate(ends):
@@ -311,14 +377,16 @@ def _draw_scale(
             continue  # all values are zero, so the colors have no ends
         shown = _shown(value, digits, diverging) if value else "0"
         place = left + BAR_WIDTH * number / (len(ends) - 1)
-        _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, BLACK, 0)
-    _write(drawer, caption, center, top + BAR_HEIGHT + 37, SMALL, GRAY, 0)
+        _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, theme.ink, 0)
+    _write(drawer, caption, center, top + BAR_HEIGHT + 37, SMALL, theme.soft, 0)
 
 
-def _frame(drawer: rdMolDraw2D.MolDraw2D, left: float, top: float, width: float, height: float) -> None:
+def _frame(
+    drawer: rdMolDraw2D.MolDraw2D, left: float, top: float, width: float, height: float, theme: Theme
+) -> None:
     drawer.SetFillPolys(False)
     drawer.SetLineWidth(1)
-    drawer.SetColour(GRAY)
+    drawer.SetColour(theme.soft)
     drawer.DrawRect(Point2D(left, top), Point2D(left + width, top + height), True)
     drawer.SetFillPolys(True)
 
@@ -332,21 +400,23 @@ def _cell(matrix: Matrix) -> float:
     return min(max(420.0 / len(matrix.values), SMALLEST_CELL), LARGEST_CELL)
 
 
-def _draw_matrix(drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top: float, side: int) -> None:
+def _draw_matrix(
+    drawer: rdMolDraw2D.MolDraw2D, matrix: Matrix, left: float, top: float, side: int, theme: Theme
+) -> None:
     cell, count = _cell(matrix), len(matrix.values)
     middle = left + side / 2
     left, top = middle + 15 - cell * count / 2, top + 60  # labels of rows are on the left
     largest = float(matrix.values.max())
     for i, row in enumerate(matrix.values):
         for j, value in enumerate(row):
-            drawer.SetColour(color_of(float(value), largest, diverging=False))
+            drawer.SetColour(color_of(float(value), largest, diverging=False, theme=theme))
             corner = Point2D(left + j * cell, top + i * cell)
             drawer.DrawRect(corner, Point2D(corner.x + cell, corner.y + cell), True)
-    _frame(drawer, left, top, cell * count, cell * count)
-    _write(drawer, matrix.caption, middle, top - 38, SMALL, GRAY, 0)
+    _frame(drawer, left, top, cell * count, cell * count, theme)
+    _write(drawer, matrix.caption, middle, top - 38, SMALL, theme.soft, 0)
     if cell >= 12:
         for place, label in enumerate(matrix.labels):
             at = (place + 0.5) * cell
-            _write(drawer, label, left - 5, top + at, 12.0, BLACK, 2)
+            _write(drawer, label, left - 5, top + at, 12.0, theme.ink, 2)
             # columns show the numbers only
-            _write(drawer, label.lstrip(f"*{ascii_letters}") or "g", left + at, top - 10, 12.0, BLACK, 0)
+            _write(drawer, label.lstrip(f"*{ascii_letters}") or "g", left + at, top - 10, 12.0, theme.ink, 0)

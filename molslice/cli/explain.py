@@ -17,6 +17,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from molslice.chem import GROUNDS
 from molslice.cli.arguments import (
     add_condition,
     add_fragment,
@@ -81,6 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
     add_condition(parser)
+    parser.add_argument(
+        "--ground",
+        choices=GROUNDS,
+        help="what is behind the pictures (default: white); dark is for dark slides",
+    )
     parser.add_argument("--format", choices=FORMATS, help="format of the pictures in a folder (default: svg)")
     add_options(parser, "--smiles-column", "--delimiter")
     add_fragment(parser)
@@ -90,7 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain, and return 1 if no molecule could be explained."""
-    check_needs(args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles"})
+    check_needs(
+        args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles", "ground": "out"}
+    )
     if args.max_evaluations is not None and args.method in ("gradients", "attention"):
         args.usage_error("--max-evaluations needs --method shapley")
     if args.smiles is None and args.input is None and not args.overview:
@@ -139,9 +147,11 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
         raise MolsliceError(f"--global needs a model of molslice fit; {predictor.name} is a network")
     column = args.smiles_column or (None if args.input else ROW_COLUMNS[0])
     read = read_rows(predictor, args.input or [score.predictor.folder / ROWS], column, args.delimiter)
-    rows = (row for _, row in read)
+    rows = (row for _, row, _ in read)
     ending = f".{args.format or FORMATS[0]}"
-    effects = write_overview(score, rows, args.out, ending=ending, progress=True)
+    effects = write_overview(
+        score, rows, args.out, ending=ending, ground=args.ground or GROUNDS[0], progress=True
+    )
     if args.json:
         write_json({"model": predictor.name, "output": args.out, "effects": [asdict(one) for one in effects]})
     tell(f"global view of {effects[0].molecules} molecules written to {args.out}")
@@ -172,7 +182,9 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
         if isinstance(explanation, Contributions) and explanation.warning and (args.json or args.out):
             say(f"warning: {smiles}: {explanation.warning}")
         if args.out is not None:
-            write_atomically(args.out, explanation.picture(args.out.suffix.lower()))
+            write_atomically(
+                args.out, explanation.picture(args.out.suffix.lower(), ground=args.ground or GROUNDS[0])
+            )
     if not texts:
         say(f"error: {entries[0]['error']}")
     if args.json:
@@ -219,11 +231,12 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
 
     if args.input is None:
         given = explainer.predictor.given_rows(args.smiles, given_conditions(args))
-        rows = ((f"row {row}", smiles) for row, smiles in enumerate(given, start=1))
+        rows = ((f"row {row}", smiles, "") for row, smiles in enumerate(given, start=1))
     else:
         rows = read_rows(explainer.predictor, args.input, args.smiles_column, args.delimiter)
     ending = f".{args.format or FORMATS[0]}"
-    report = explain_to_folder(explainer, rows, args.out, ending=ending, strict=args.strict, progress=True)
+    options = {"ending": ending, "ground": args.ground or GROUNDS[0], "strict": args.strict}
+    report = explain_to_folder(explainer, rows, args.out, **options, progress=True)
     if args.json:
         names = ("rows", "failed", "not_converged", "refusals")
         counts = {name: getattr(report, name) for name in names}

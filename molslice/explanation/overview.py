@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -26,6 +28,15 @@ SHOWN, FEWEST_MOLECULES = 12, 3  # entries of a figure, and molecules with a sub
 TABLE, FIGURE = "global.csv", "global"
 FEATURE, SUBSTRUCTURE = "feature", "substructure"
 BLUE, ORANGE = "#0072b2", "#d55e00"
+COLORED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+STYLES: dict[str, Any] = {  # by the ground of a figure
+    "white": {},
+    "dark": {
+        **dict.fromkeys(COLORED, "#edf2f2"),
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#1b2326"),
+    },
+    "transparent": dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +181,10 @@ def write_overview(
     folder: Path,
     *,
     ending: str = ".svg",
+    ground: str = "white",
     progress: bool = False,
 ) -> list[Effect]:
-    """Write `global.csv` and a figure to a new folder; see `find_effects`."""
+    """Write `global.csv` and a figure on a ground of `GROUNDS` to a new folder; see `find_effects`."""
     with atomic_folder(folder, alone=True) as partial:
         with Progress("explain", None, "molecules", shown=progress) as bar:
             effects = find_effects(score, rows, bar.update)
@@ -180,7 +192,8 @@ def write_overview(
             writer = csv.DictWriter(file, [field.name for field in fields(Effect)])
             writer.writeheader()
             writer.writerows(map(asdict, effects))
-        (partial / f"{FIGURE}{ending}").write_bytes(to_picture(_draw(score, effects), ending[1:]))
+        with rc_context(STYLES[ground]):
+            (partial / f"{FIGURE}{ending}").write_bytes(to_picture(_draw(score, effects), ending[1:]))
     return effects
 
 

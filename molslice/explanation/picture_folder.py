@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from molslice.data.molecules.name_column import find_name_column
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.explanation.explain import Explainer
-from molslice.explanation.result import Contributions
+from molslice.explanation.result import AttentionView, Contributions
 from molslice.files.atomic import atomic_folder
 from molslice.files.progress import Progress
 from molslice.files.urls import File
@@ -45,38 +46,44 @@ def read_rows(
     sources: Sequence[File | str],
     smiles_column: str | None = None,
     delimiter: str | None = None,
-) -> Iterator[tuple[str, str]]:
-    """Yield the place and the SMILES of each row of files, URLs and patterns; see `open_molecules`.
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the place, the SMILES and the name of each row of files, URLs and patterns; see `open_molecules`.
 
     If the model takes conditions, the SMILES has the conditions of its row (`Conditioned`).
     """
     smiles_column = smiles_column or predictor.smiles_column
     with open_molecules(sources, smiles_column=smiles_column, delimiter=delimiter) as table:
-        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column, *predictor.condition_names]):
+        column = find_name_column(table.names, table.smiles_column)
+        named = [] if column is None else [column]
+        for chunk in table.chunks(CHUNK_ROWS, [table.smiles_column, *predictor.condition_names, *named]):
+            names = [""] * len(chunk) if column is None else chunk[column]
             for place, row in enumerate(predictor.rows_of(chunk, table.smiles_column)):
-                yield chunk.where(place), row
+                yield chunk.where(place), row, names[place] or ""
 
 
 def explain_to_folder(
     explainer: Explainer,
-    rows: Iterable[tuple[str, str]],
+    rows: Iterable[tuple[str, str, str]],
     folder: Path,
     *,
     ending: str = ".svg",
+    ground: str = "white",
     strict: bool = False,
     progress: bool = False,
 ) -> FolderReport:
     """Write a picture of each molecule, and one line of JSON for each molecule.
 
+    The colors of all pictures end at the largest contribution of all molecules, so that they can be compared.
     The picture of row 7 is `000007.svg`; rows count from 1. `explanations.jsonl` has one object for each row,
     with `row`, `picture` (None without one), `error` (None without one) and the fields of the explanation.
     The folder gets its name when it is complete.
 
     Args:
         explainer: The model and the method.
-        rows: The place of each molecule for messages, and its SMILES.
+        rows: The place of each molecule for messages, its SMILES, and its name; "" without one.
         folder: The folder to write; it must not exist, or be empty.
         ending: Format of the pictures, `.svg` or `.png`.
+        ground: What is behind them: `white`, `dark` or `transparent`.
         strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
         progress: Whether to show a bar on standard error.
 
@@ -93,24 +100,46 @@ def explain_to_folder(
         (partial / EXPLANATIONS).open("w", encoding="utf-8", errors="backslashreplace") as lines,
         Progress("explain", None, "molecules", shown=progress) as bar,
     ):
-        for row, (where, smiles) in enumerate(rows, start=1):
+        outcomes: list[tuple[str, str, str, Contributions | AttentionView | MolsliceError]] = []
+        for where, smiles, name in rows:
+            outcome = _explained(explainer, smiles)
+            if strict and isinstance(outcome, MolsliceError):
+                raise _not_written(where, outcome, folder) from outcome
+            outcomes.append((where, smiles, name, outcome))
+            bar.update()
+        largest = max(
+            (one.largest for *_, one in outcomes if not isinstance(one, MolsliceError)), default=0.0
+        )
+        for row, (where, smiles, name, outcome) in enumerate(outcomes, start=1):
             report.rows = row
             picture = f"{row:06}{ending}"
             entry: dict[str, Any] = {"row": row, "picture": picture, "error": None}
             try:
-                explanation = explainer(smiles)
-                (partial / picture).write_bytes(explanation.picture(ending))
-                report.not_converged += isinstance(explanation, Contributions) and bool(explanation.warning)
-                entry |= explanation.to_dict()
+                if isinstance(outcome, MolsliceError):
+                    raise outcome
+                drawn = outcome.picture(ending, ground=ground, largest=largest, name=name)
+                (partial / picture).write_bytes(drawn)
+                report.not_converged += isinstance(outcome, Contributions) and bool(outcome.warning)
+                entry |= outcome.to_dict()
             except MolsliceError as error:
-                failure = failure_text(where, "", str(error))
                 if strict:
-                    raise MolsliceError(f"{failure}; {folder} is not written") from error
+                    raise _not_written(where, error, folder) from error
                 report.failed += 1
-                report.first_failure = report.first_failure or failure
+                report.first_failure = report.first_failure or failure_text(where, "", str(error))
                 refusals.add(str(error), smiles, where)
                 entry |= {"picture": None, "error": str(error), "smiles": str(smiles)}
             lines.write(json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n")
-            bar.update()
     report.refusals = refusals.report()
     return report
+
+
+def _explained(explainer: Explainer, smiles: str) -> Contributions | AttentionView | MolsliceError:
+    """Explain a molecule, or return why it cannot be explained."""
+    try:
+        return explainer(smiles)
+    except MolsliceError as error:
+        return error
+
+
+def _not_written(where: str, error: MolsliceError, folder: Path) -> MolsliceError:
+    return MolsliceError(f"{failure_text(where, '', str(error))}; {folder} is not written")

@@ -11,6 +11,8 @@ from molslice.explanation.score import LOG_ODDS
 from molslice.tasks.metrics import with_unit
 from molslice.uncertainty.rounding import rounded_interval
 
+SHOWN = 80  # characters of a name or a SMILES in a picture
+
 
 @dataclass(frozen=True, slots=True)
 class Headline:
@@ -160,28 +162,40 @@ class Contributions:
             "atoms": atoms,
         }
 
-    def picture(self, ending: str = ".svg") -> bytes:
-        """Draw the contributions on the structure.
+    @property
+    def largest(self) -> float:
+        """Absolute value of the largest contribution, where the colors of a picture end."""
+        return float(np.abs(self.values).max(initial=0.0))
+
+    def picture(
+        self, ending: str = ".svg", *, ground: str = "white", largest: float | None = None, name: str = ""
+    ) -> bytes:
+        """Draw the contributions on the structure, below the prediction.
 
         Args:
             ending: `.svg` or `.png`.
+            ground: `white`, `dark` or `transparent`.
+            largest: The absolute contribution where the colors end; None for `self.largest`. Pictures of one
+                value can be compared.
+            name: The name of the molecule; "" for its SMILES.
 
         Returns:
             The contents of the file.
 
         Raises:
-            MolsliceError: The ending is unknown, or this RDKit cannot write PNG.
+            MolsliceError: The ending or the ground is unknown, or this RDKit cannot write PNG.
         """
         from molslice.chem.colored_drawing import draw_colored  # needs rdkit
 
-        method = f"{self.model}; {self._describe_method()}"
         return draw_colored(
             self.smiles,
             self.values,
             ending,
             heading=str(self.headline),
-            lines=[line for line in (self.equation, method, self.warning, self.note) if line],
+            lines=[line for line in (_shortened(name or self.smiles), self.warning, self.note) if line],
             scale=f"contribution of the atom to {with_unit(self.target, self.unit)}",
+            largest=largest,
+            ground=ground,
         )
 
     def bare_picture(self, *, dark: bool) -> str:
@@ -200,14 +214,6 @@ class Contributions:
             f"{explained}= {_number(self.baseline, '')} for the saturated hydrocarbon with this skeleton "
             f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"
         )
-
-    def _describe_method(self) -> str:
-        largest = self.largest_standard_error
-        if largest is None:
-            return "integrated gradients"
-        if not largest:
-            return "exact Shapley values"
-        return f"Shapley values, standard error at most {_number(largest, self.unit, 2)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +255,14 @@ class AttentionView:
             "maps": self.maps,
         }
 
-    def picture(self, ending: str = ".svg") -> bytes:
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of an atom; see `Contributions.largest`."""
+        return float(np.abs(next(iter(self.by_atom.values())).mean(0)).max(initial=0.0))
+
+    def picture(
+        self, ending: str = ".svg", *, ground: str = "white", largest: float | None = None, name: str = ""
+    ) -> bytes:
         """Draw the values of the atoms beside the map, means over the layers; see `Contributions.picture`."""
         from molslice.chem.colored_drawing import Matrix, draw_colored  # needs rdkit
 
@@ -262,6 +275,7 @@ class AttentionView:
             ending,
             heading=f"{self.model}: attention {self.attention}",
             lines=[
+                _shortened(name or self.smiles),
                 f"mean over {layers} layers and their heads; not a contribution to the prediction",
                 *([f"maps of {self.note}"] if self.note else []),
                 *(["negative weights of the map are drawn as zero"] if matrix.min() < 0 else []),
@@ -269,8 +283,14 @@ class AttentionView:
             scale=caption,
             diverging=bool(values.min() < 0),
             matrix=Matrix(np.maximum(matrix, 0.0), labels, f"{self.kind} map: to row, from column"),
+            largest=largest,
+            ground=ground,
         )
 
 
-def _number(value: float, unit: str, digits: int = 4) -> str:
-    return f"{value:.{digits}g} {unit}".rstrip()
+def _number(value: float, unit: str) -> str:
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
