@@ -96,7 +96,7 @@ class Matrix:
 
 
 def color_of(value: float, largest: float, *, diverging: bool, theme: Theme = THEMES["white"]) -> Color:
-    """Return the color of a number: the ground for zero, full for `largest` or, with `diverging`, its minus."""
+    """Return the color of a number: the ground for zero, full for plus and, if signed, minus `largest`."""
     palette = theme.diverging if diverging else theme.sequential
     share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
     place = (share + 1.0) / 2.0 if diverging else share

@@ -46,6 +46,7 @@ EXAMPLE = """\
   molslice explain gap-xtb --smiles "CCO" "c1ccccc1O" --method shapley --out pictures
   molslice explain runs/first --input molecules.csv --out pictures --format png
   molslice explain solubility --smiles "CCO" --json                      # of molslice fit
+  molslice explain toxicity --smiles "CCO" --class high                  # of three classes and more
   molslice explain solubility --global --out overview                    # what matters over many molecules"""
 METHODS = ("gradients", "shapley", "attention")  # as in `molslice.explanation`, which imports torch
 FORMATS = ("svg", "png")
@@ -81,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fit, 8192 for others); more lower its standard errors",
     )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
+    parser.add_argument(
+        "--class",
+        dest="class_name",
+        metavar="NAME",
+        help="class to explain, of a target of three and more (default: the predicted class; needed by "
+        "--global)",
+    )
     add_condition(parser)
     parser.add_argument(
         "--ground",
@@ -119,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.explanation.explain import Explainer
     from molslice.files.atomic import reserved
 
-    names = ("method", "target", "max_evaluations")
+    names = ("method", "target", "class_name", "max_evaluations")
     options = {name: getattr(args, name) for name in names}
     explainer = Explainer(load_chosen_model(args), **options, progress=not is_folder)
     if is_folder:
@@ -142,9 +150,12 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
     from molslice.folders.fitted import ROW_COLUMNS, ROWS
 
     predictor = load_chosen_model(args)
-    score = find_score(predictor, args.target, "shapley")
+    score = find_score(predictor, args.target, "shapley", args.class_name)
     if not isinstance(score, PredictionScore):
         raise MolsliceError(f"--global needs a model of molslice fit; {predictor.name} is a network")
+    if score.several is not None:
+        choices = ", ".join(score.several.names)
+        raise MolsliceError(f"--global needs a class of {score.name}: give --class; choices: {choices}")
     column = args.smiles_column or (None if args.input else ROW_COLUMNS[0])
     read = read_rows(predictor, args.input or [score.predictor.folder / ROWS], column, args.delimiter)
     rows = (row for _, row, _ in read)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from molslice.types import MolsliceError
 if TYPE_CHECKING:
     from molslice.chem.masked import MaskableMolecule
 
+ScoreKind = TypeVar("ScoreKind", Score, PredictionScore)
 Method = Literal["gradients", "shapley", "attention"]
 METHODS: tuple[Method, ...] = get_args(Method)
 SHOWN = 60  # characters of a SMILES in a message
@@ -44,6 +45,7 @@ def explain(
     *,
     method: Method | None = None,
     target: str | None = None,
+    class_name: str | None = None,
     conditions: Conditions | None = None,
     max_evaluations: int | None = None,
 ) -> Contributions | AttentionView:
@@ -58,6 +60,8 @@ def explain(
             has several networks, the maps of the first. None is `shapley` for a model of `molslice fit`, of
             which the other two methods show the fine-tuned networks alone, and `gradients` for other models.
         target: Name of the target; None for the only one.
+        class_name: The class whose log-odds are explained, of a target of three and more; None for the class
+            that is predicted for the molecule.
         conditions: The value of each condition, if the model takes some.
         max_evaluations: About how many molecules with masked atoms the method `shapley` may evaluate; None
             for 4,096 with a model of `molslice fit`, and for 8,192 with others. More of them lower the
@@ -71,7 +75,9 @@ def explain(
         MolsliceError: The SMILES cannot be read, an argument is invalid, or the model cannot be explained.
     """
     predictor = model if isinstance(model, SmilesPredictor) else load_model(model)
-    explainer = Explainer(predictor, method=method, target=target, max_evaluations=max_evaluations)
+    explainer = Explainer(
+        predictor, method=method, target=target, class_name=class_name, max_evaluations=max_evaluations
+    )
     return explainer(smiles, conditions)
 
 
@@ -87,6 +93,7 @@ class Explainer:
         *,
         method: Method | None = None,
         target: str | None = None,
+        class_name: str | None = None,
         max_evaluations: int | None = None,
         progress: bool = False,
     ) -> None:
@@ -104,7 +111,7 @@ class Explainer:
         if method == "attention":
             target = target or predictor.target_names[0]  # the maps are the same for all targets
         self.predictor, self.model, self.method = predictor, predictor.name, method
-        self.score = find_score(predictor, target, method)
+        self.score = find_score(predictor, target, method, class_name)
         place = predictor.target_names.index(self.score.name)
         self._column = [*column_slices(predictor.types)][place].start  # of the predictions of the model
         if isinstance(self.score, PredictionScore):
@@ -137,7 +144,7 @@ class Explainer:
         from molslice.chem.masked import MaskableMolecule  # needs rdkit
         from molslice.chem.naming import element_symbols
 
-        headline = self._headline(given)
+        headline, score = self._headline(given, score)
         molecule = MaskableMolecule(row)
         with Progress("explain", None, "molecules", shown=self.progress) as bar:
             game = _MaskedRows(score, molecule, row, bar.update)
@@ -179,12 +186,24 @@ class Explainer:
             return self._maps(score, row, molecule, elements, order)
         return self._contributions(score, given, row, molecule, elements, order)
 
-    def _headline(self, given: str) -> Headline:
-        """Predict a row as `predict` does."""
+    def _column_of(self, score: Score | PredictionScore) -> int:
+        """Return the column of the predictions of the model, which has more targets than some networks."""
+        return score.column if isinstance(score, PredictionScore) else self._column
+
+    def _class_of(self, score: Score | PredictionScore) -> str | None:
+        """Return the class whose log-odds are explained; None for a number."""
+        if score.unit != LOG_ODDS:
+            return None
+        return self.predictor.described_columns[self._column_of(score)].get("class", "1")
+
+    def _headline(self, given: str, score: ScoreKind) -> tuple[Headline, ScoreKind]:
+        """Predict a row as `predict` does, and return the score of its class if none was chosen."""
         predictions = self.predictor.predict_with_errors([given], options=self._options)
         if reason := predictions.errors[0]:
             raise _unreadable(given, reason)
-        column, interval = self._column, None
+        if isinstance(score, PredictionScore):
+            score = score.of_predicted_class(predictions.values[0])
+        column, interval = self._column_of(score), None
         described = self.predictor.described_columns[column]
         if predictions.lower is not None and predictions.upper is not None:
             interval = float(predictions.lower[0, column]), float(predictions.upper[0, column])
@@ -192,7 +211,7 @@ class Explainer:
         if self.score.unit == LOG_ODDS:
             label += ", probability of " + (repr(described["class"]) if "class" in described else "class 1")
         value = float(predictions.values[0, column])
-        return Headline(label, described["unit"], value, interval, LEVEL)
+        return Headline(label, described["unit"], value, interval, LEVEL), score
 
     def _contributions(
         self,
@@ -219,7 +238,7 @@ class Explainer:
         return self._explanation(
             score,
             smiles,
-            self._headline(given),
+            self._headline(given, score)[0],
             (baseline, prediction),
             _spread(values, order, len(elements)),
             elements=elements,
@@ -253,6 +272,7 @@ class Explainer:
             sum_error=float(values.sum() - (prediction - baseline)),
             tolerance=TOLERANCE * score.spread,
             headline=headline,
+            class_name=self._class_of(score),
             **details,
         )
 

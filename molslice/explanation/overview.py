@@ -191,7 +191,7 @@ def write_overview(
         with (partial / TABLE).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Effect)])
             writer.writeheader()
-            writer.writerows(map(asdict, effects))
+            writer.writerows(asdict(effect) for effect in effects)
         with rc_context(STYLES[ground]):
             (partial / f"{FIGURE}{ending}").write_bytes(to_picture(_draw(score, effects), ending[1:]))
     return effects
@@ -205,9 +205,11 @@ def _draw(score: PredictionScore, effects: Sequence[Effect]) -> Figure:
     figure.suptitle(literal(f"{score.predictor.name}: {score.name}, {features[0].molecules} molecules"))
     _draw_bars(left, features[:SHOWN], [f"{one.name}{' …' * bool(one.together)}" for one in features[:SHOWN]])
     _draw_bars(right, often[:SHOWN], [f"{one.name} ({one.molecules})" for one in often[:SHOWN]])
-    unit = with_unit(score.name, score.unit)
-    left.set(xlabel=literal(f"mean change of {unit} when shuffled"))
-    right.set(xlabel=literal(f"mean change of {unit} by the substructure"))
+    described = score.predictor.described_columns[score.column]
+    name = f"{score.name}, class {described['class']}" if "class" in described else score.name
+    unit = with_unit(name, score.unit)
+    left.set(xlabel=literal(f"mean change of {unit}\nwhen shuffled"))
+    right.set(xlabel=literal(f"mean change of {unit}\nby the substructure"))
     return figure
 
 

@@ -72,6 +72,7 @@ class Contributions:
         headline: The prediction as `molslice predict` prints it.
         standard_error_target: Standard error at which sampling stops; None for `gradients`.
         max_evaluations: About how many molecules with masked atoms are allowed; None for `gradients`.
+        class_name: The class whose log-odds are explained; None for a number.
         groups: Atoms that were masked together, which share their contribution; None if atoms were masked
             one by one.
     """
@@ -94,11 +95,12 @@ class Contributions:
     headline: Headline
     standard_error_target: float | None = None
     max_evaluations: int | None = None
+    class_name: str | None = None
     groups: Sequence[Sequence[int]] | None = None
 
     @property
     def probability(self) -> float | None:
-        """Probability of class 1, None for a regression and with a `note`."""
+        """Probability of `class_name`, None for a number and with a `note`."""
         if self.unit != LOG_ODDS or self.note:
             return None
         return float(1.0 / (1.0 + np.exp(-self.prediction)))
@@ -144,6 +146,7 @@ class Contributions:
             "smiles": self.smiles,
             "model": self.model,
             "target": self.target,
+            "class": self.class_name,
             "unit": self.unit,
             "note": self.note or None,
             "method": self.method,
@@ -193,7 +196,7 @@ class Contributions:
             ending,
             heading=str(self.headline),
             lines=[line for line in (_shortened(name or self.smiles), self.warning, self.note) if line],
-            scale=f"contribution of the atom to {with_unit(self.target, self.unit)}",
+            scale=f"contribution of the atom to {with_unit(self._explained, self.unit)}",
             largest=largest,
             ground=ground,
         )
@@ -203,6 +206,12 @@ class Contributions:
         from molslice.chem.colored_drawing import draw_disks  # needs rdkit
 
         return draw_disks(self.smiles, self.values, dark=dark)
+
+    @property
+    def _explained(self) -> str:
+        """The target, with its class if it has names."""
+        named = self.class_name not in (None, "1")
+        return f"{self.target}, class {self.class_name}" if named else self.target
 
     @property
     def equation(self) -> str:

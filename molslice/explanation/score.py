@@ -23,7 +23,8 @@ from molslice.inference.network import Predictor
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.learners.stacking import Stack
-from molslice.tasks.target_types import column_slices, part_slices
+from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType, column_slices, part_slices
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MoleculeBatch, MolsliceError
 from molslice.uncertainty.probabilities import log_odds
@@ -117,6 +118,8 @@ class PredictionScore:
         unit: Unit of the target, `log10(unit)` if its logarithm is learned, `log-odds` for classes.
         spread: Standard deviation of the target over the training rows, in the unit; 1 for classes.
         is_logarithmic: Whether the logarithm of the target is learned.
+        several: The classes if there are more than two and none was chosen; each molecule is then explained
+            by its predicted class (`of_predicted_class`), and `column` is the one of the first class.
         note: Always "".
     """
 
@@ -126,7 +129,15 @@ class PredictionScore:
     unit: str
     spread: float
     is_logarithmic: bool = False
+    several: SeveralClasses | None = None
     note: str = ""
+
+    def of_predicted_class(self, values: np.ndarray) -> "PredictionScore":
+        """Return the score of the class that a prediction chooses, from its values [C]."""
+        if self.several is None:
+            return self
+        chances = values[self.column : self.column + len(self.several.names)]
+        return replace(self, column=self.column + int(self.several.choose(chances)), several=None)
 
     def __call__(self, rows: list[str], advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
         """Return the score of each row, float64 in the unit; rows have no mixtures to choose from.
@@ -156,24 +167,29 @@ class PredictionScore:
 
 
 def find_score(
-    predictor: SmilesPredictor, target: str | None = None, method: str = "gradients"
+    predictor: SmilesPredictor,
+    target: str | None = None,
+    method: str = "gradients",
+    class_name: str | None = None,
 ) -> Score | PredictionScore:
     """Return the score of one target, by default the only one, that a method explains; see `explain`.
 
     Raises:
-        MolsliceError: The target is unknown or not clear, or the model cannot be explained.
+        MolsliceError: The target or the class is unknown or not clear, or the model cannot be explained.
     """
     predictor.reader()  # refuses a model that does not take molecules
     column = _find_target(predictor, target)
-    kind = predictor.types[column].kind
-    if kind not in ("regression", "classification"):
-        what = kind if len(predictor.types) == 1 else f"several classes of {predictor.target_names[column]}"
-        raise MolsliceError(
-            f"{predictor.name} predicts {what}; explanations need a regression or classes 0 and 1"
-        )
+    of_target, name = predictor.types[column], predictor.target_names[column]
+    if of_target.kind not in ("regression", "classification", "multiclass"):
+        what = of_target.kind
+        raise MolsliceError(f"{predictor.name} predicts {what}; explanations need a number or classes")
+    _check_class(of_target, name, class_name)
+    if of_target.several is not None and method == "gradients":
+        count = len(of_target.class_names)
+        raise MolsliceError(f"{name} has {count} classes, whose parts networks learn; use the method shapley")
     if isinstance(predictor, FittedPredictor):
         if method == "shapley":
-            return _score_of_prediction(predictor, column)
+            return _score_of_prediction(predictor, column, class_name)
         return _score_of_networks(predictor, column, LEAST_WEIGHT if method == "gradients" else 0.0)
     if not isinstance(predictor, Predictor | EnsemblePredictor):
         raise MolsliceError(f"{predictor.name} is a {type(predictor).__name__}, which cannot be explained")
@@ -182,6 +198,22 @@ def find_score(
     if len(networks) > 1 and predictor.targets.kind == "classification":
         note = f"the mean log-odds of {len(networks)} members"  # a prediction is their mean probability
     return _score(networks, predictor.targets, column, ((1.0, 0.0),) * len(networks), note)
+
+
+def _check_class(of_target: TargetType, name: str, class_name: str | None) -> None:
+    """Refuse a class that a target does not have, and the class 0 of two."""
+    names = of_target.class_names
+    if class_name is None or class_name in names[of_target.several is None :]:
+        return
+    if not names:
+        raise MolsliceError(f"{name} is a number and has no class {class_name!r}")
+    if class_name in names:
+        raise MolsliceError(
+            f"{name} has two classes, whose contributions differ by their sign: choose class {names[1]}"
+        )
+    near = get_close_matches(class_name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choices: {', '.join(names)}"
+    raise MolsliceError(f"{name} has no class {class_name!r}; {hint}")
 
 
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
@@ -218,15 +250,19 @@ def _score(
     return Score(networks, column, composed, targets.names[column], unit, spread, note)
 
 
-def _score_of_prediction(predictor: FittedPredictor, target: int) -> PredictionScore:
-    column = [*column_slices(predictor.types)][target].start
+def _score_of_prediction(predictor: FittedPredictor, target: int, class_name: str | None) -> PredictionScore:
+    column, several = [*column_slices(predictor.types)][target].start, predictor.types[target].several
+    if several is not None and class_name is not None:
+        column, several = column + several.names.index(class_name), None
+    has_classes = predictor.types[target].has_classes
     return PredictionScore(
         predictor,
         column,
         predictor.target_names[target],
         _unit(predictor, target),
-        predictor.targets.std[target],
-        is_logarithmic=_stack(predictor, target).logarithmic,
+        1.0 if has_classes else predictor.targets.std[target],
+        is_logarithmic=not has_classes and _stack(predictor, target).logarithmic,
+        several=several,
     )
 
 

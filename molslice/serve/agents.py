@@ -104,6 +104,7 @@ class AgentTools:
         smiles: list[str],
         method: Literal["gradients", "shapley", "attention"] | None = None,
         target: str | None = None,
+        class_name: str | None = None,
         conditions: dict[str, str | float] | None = None,
     ) -> dict[str, Any]:
         """Return how much each atom contributes to the prediction for each molecule.
@@ -114,11 +115,13 @@ class AgentTools:
             method: How contributions are computed; by default `shapley` for models of `fit`, and `gradients`
                 for others. The method `attention` returns attention maps.
             target: The target; needed if the model has several.
+            class_name: The class to explain, of a target of three and more; by default the predicted one.
             conditions: The value of each condition of the model, such as a temperature.
         """
         words = [self._model(model)]
         words += [] if method is None else [f"--method={method}"]
         words += [] if target is None else [f"--target={target}"]
+        words += [] if class_name is None else [f"--class={class_name}"]
         return self._run("explain", *words, *_condition_words(conditions), *_smiles_words(smiles))
 
     def fit(

@@ -217,11 +217,14 @@ class ExplainAnswer(BaseModel):
     unit: str = Field(
         description="unit of all numbers below; log-odds for classes, and a logarithm if the model learned it"
     )
+    class_name: str | None = Field(
+        alias="class", description="whose log-odds are explained; of three and more the predicted class"
+    )
     note: str | None = Field(description="what is explained, if it is not the prediction of the model")
     method: str = Field(description="gradients or shapley")
     headline: Headline = Field(description="the prediction")
     prediction: float = Field(description="what is explained")
-    probability: float | None = Field(description="of class 1")
+    probability: float | None = Field(description="of the class")
     baseline: float = Field(description="prediction for the saturated hydrocarbon with the same skeleton")
     sum: float = Field(description="sum of the contributions")
     sum_error: float = Field(description="sum of the contributions, minus prediction plus baseline")

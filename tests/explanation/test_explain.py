@@ -133,7 +133,7 @@ def test_shapley_values_that_do_not_converge_say_so(drawn):
         target,
     )
     found.picture()
-    assert drawn[0]["lines"][2] == warning
+    assert drawn[0]["lines"] == [PUSH_PULL, warning]
 
 
 def test_the_suggested_number_follows_the_standard_error():
@@ -158,12 +158,12 @@ def test_converged_explanations_have_no_warning(drawn, tmp_path):
         fields = found.to_dict()
         assert (found.warning, fields["warning"], fields["converged"]) == ("", None, True)
         found.picture()
-    assert [len(call["lines"]) for call in drawn] == [2, 2]
+    assert [call["lines"] for call in drawn] == [["OC=CF"], ["OC=CF"]]
     assert Explainer(predictor, method="shapley")("CC").largest_standard_error == 0
     assert explain(predictor, "OC=CF").to_dict()["standard_error_target"] is None
 
 
-def test_the_picture_states_prediction_baseline_and_difference(drawn):
+def test_the_picture_has_the_prediction_and_the_name(drawn):
     values = np.array([1.0, -2.5])
     made = Contributions(
         *("CO", "m", "gap", "eV", "", "gradients", ("C", "O"), values, None, None),
@@ -172,35 +172,36 @@ def test_the_picture_states_prediction_baseline_and_difference(drawn):
     )
     made.picture()
     toxic = Headline("toxic, probability of class 1", "", 0.731)
-    classes = replace(made, unit="log-odds", prediction=1.0, baseline=-0.25, headline=toxic)
-    classes.picture()
-    exact = replace(made, method="shapley", standard_errors=np.zeros(2), evaluations=4)
-    exact.picture()
-    replace(exact, standard_errors=np.array([0.0, 0.012]), note="the mean log-odds of 2 members").picture()
-    skeleton = "for the saturated hydrocarbon with this skeleton"
+    classes = replace(made, unit="log-odds", class_name="yes", headline=toxic, smiles="C" * 99)
+    classes.picture(ground="dark", largest=7.0)
+    exact = replace(made, method="shapley", standard_errors=np.array([0.0, 0.012]), evaluations=4)
+    replace(exact, note="the mean log-odds of 2 members").picture(name="methanol")
     assert drawn[0]["heading"] == "gap: 3.568 eV"
     assert drawn[0]["scale"] == "contribution of the atom to gap (eV)"
-    assert drawn[0]["lines"] == [
-        f"= 5 {skeleton} - 1.432 from the atoms",
-        "m; integrated gradients",
-    ]
+    assert drawn[0]["lines"] == ["CO"]  # steps and sums are in the JSON
+    assert (drawn[0]["largest"], drawn[0]["ground"]) == (None, "white")
     assert drawn[1]["heading"] == "toxic, probability of class 1: 0.731"
-    assert drawn[1]["lines"][0] == f"1 log-odds = -0.25 {skeleton} + 1.25 from the atoms"
-    assert drawn[2]["lines"][1] == "m; exact Shapley values"
-    sampled = "m; Shapley values, standard error at most 0.012 eV"
-    assert drawn[3]["lines"][1:] == [sampled, "the mean log-odds of 2 members"]
+    assert drawn[1]["scale"] == "contribution of the atom to gap, class yes (log-odds)"
+    assert drawn[1]["lines"] == ["C" * 79 + "…"]
+    assert (drawn[1]["largest"], drawn[1]["ground"]) == (7.0, "dark")
+    assert drawn[2]["lines"] == ["methanol", "the mean log-odds of 2 members"]
+    skeleton = "for the saturated hydrocarbon with this skeleton"
+    assert made.equation == f"= 5 {skeleton} - 1.432 from the atoms"
+    other = replace(classes, prediction=1.0, baseline=-0.25)
+    assert other.equation == f"1 log-odds = -0.25 {skeleton} + 1.25 from the atoms"
 
 
 def test_a_picture_of_maps_says_what_is_drawn(drawn, tmp_path):
     view = Explainer(untrained(tmp_path), method="attention")("OC=CF")
     view.picture()
-    assert drawn[0]["lines"] == ["mean over 2 layers and their heads; not a contribution to the prediction"]
+    words = "mean over 2 layers and their heads; not a contribution to the prediction"
+    assert drawn[0]["lines"] == ["OC=CF", words]
     assert drawn[0]["heading"].endswith(": attention softmax")
     assert drawn[0]["scale"] == "weight for the graph token"
     assert np.allclose(drawn[0]["matrix"].values, view.maps.mean(0))
     assert list(drawn[0]["matrix"].labels) == ["graph", "O0", "C1", "C2", "F3"]
     replace(view, note="one, the first of 2 networks", maps=view.maps - 0.2).picture()
-    assert drawn[1]["lines"][1:] == [
+    assert drawn[1]["lines"][2:] == [
         "maps of one, the first of 2 networks",
         "negative weights of the map are drawn as zero",
     ]
