@@ -180,6 +180,10 @@ def find_score(
     predictor.reader()  # refuses a model that does not take molecules
     column = _find_target(predictor, target)
     of_target, name = predictor.types[column], predictor.target_names[column]
+    if class_name is None and of_target.several is not None and target in predictor.columns:
+        first = [*column_slices(predictor.types)][column].start
+        if target not in predictor.target_names:  # a column is a target with its class
+            class_name = of_target.class_names[predictor.columns.index(target) - first]
     if of_target.kind not in ("regression", "classification", "multiclass"):
         what = of_target.kind
         raise MolsliceError(f"{predictor.name} predicts {what}; explanations need a number or classes")

@@ -89,7 +89,7 @@ class ServedModel:
         return is_whole and _or_none(partial(self.explainer, method)) is not None
 
     def explainer(self, method: Method | None = None, target: str | None = None) -> Explainer:
-        """Return the explainer of a target, by default of the first that is a number or has two classes."""
+        """Return the explainer of a target, by default of the first that has not several classes, if any."""
         if target is None:
             pairs = zip(self.plain.target_names, self.plain.types, strict=True)
             target = next((name for name, one in pairs if one.several is None), self.plain.target_names[0])

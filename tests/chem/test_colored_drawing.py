@@ -5,18 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 import molslice
+from molslice.chem import GROUNDS
 from molslice.chem.colored_drawing import (
     DARK,
+    DARK_SEQUENTIAL,
     DIVERGING,
     SEQUENTIAL,
+    THEMES,
     WHITE,
     Matrix,
     color_of,
     draw_colored,
     draw_disks,
 )
+from molslice.errors import MolsliceError
 
 # Machado, Oliveira and Fernandes 2009, severity 1, for linear RGB
 BLIND = {
@@ -131,3 +136,57 @@ def test_columns_of_a_small_matrix_show_the_number_of_their_atom():
     assert (longer_symbol, longer_number) == (one + 1, one + 2)
     sides = [Matrix(np.ones((40, 40)), [f"O{k}{end}" for k in range(40)], "map") for end in ("", "1")]
     assert len({letters("O", [0.5], matrix=matrix) for matrix in sides}) == 1  # too small for labels
+
+
+def test_white_letters_are_legible_on_the_dark_colors_without_a_sign():
+    for color in DARK_SEQUENTIAL:
+        letters, disk = (linear(one) @ [0.2126, 0.7152, 0.0722] for one in (WHITE, color))
+        assert (letters + 0.05) / (disk + 0.05) >= 4.5
+
+
+def test_the_ground_is_white_dark_or_transparent():
+    grounds = {ground: picture("CCO", [0.1, -0.2, 0.5], ground=ground) for ground in GROUNDS}
+    assert set(GROUNDS) == set(THEMES)
+    whole = r"<path d='M 0.0,0.0 [^']*' style='fill:#(\w+)"  # the first rectangle
+    colors = {ground: re.findall(whole, drawn) for ground, drawn in grounds.items()}
+    night = "".join(f"{int(255 * part):02X}" for part in DARK[3])
+    assert colors == {"white": ["FFFFFF"], "dark": [night], "transparent": []}
+    assert "#000000" not in grounds["dark"]  # no ink on the ground of its color
+    with pytest.raises(MolsliceError, match="invalid ground 'pink'; choices: white, dark, transparent"):
+        picture("C", [1.0], ground="pink")
+
+
+def disks(text):
+    """Return the colors of the disks of the atoms, in order."""
+    return re.findall(r"<ellipse[^>]*fill:(#[0-9A-F]{6})", text)
+
+
+def test_pictures_with_one_end_of_the_colors_can_be_compared():
+    first, second = (
+        disks(picture("OCC", [0.5, 0.25, -0.5], largest=1.0)),
+        disks(picture("OCC", [1.0, 0.5, 0.25], largest=1.0)),
+    )
+    assert first[0] == second[1]  # 0.5
+    assert first[1] == second[2]  # 0.25
+    alone = disks(picture("OCC", [0.5, 0.25, -0.5]))
+    assert alone[0] == second[0]  # the largest of its picture
+    assert len(disks(picture("OCC", [0.5, 0.0, 0.001], largest=1.0))) == 1
+
+
+def box(paths):
+    """Return the lower and the upper end of the points of paths."""
+    numbers = [re.findall(r"(-?[\d.]+)[ ,](-?[\d.]+)", path) for path in paths]
+    points = np.array([[float(x), float(y)] for path in numbers for x, y in path])
+    return points.min(0), points.max(0)
+
+
+@pytest.mark.parametrize("smiles", ["[Na+]", "[Zn+2]", "[NH4+]", "[Cl-]", "C[NH3+]", "CC[O-]", "Br", "CCO"])
+def test_numbers_keep_away_from_the_letters_of_labels(smiles):
+    values = np.zeros(Chem.MolFromSmiles(smiles).GetNumAtoms())
+    values[-1] = 0.35
+    drawn = picture(smiles, values)
+    label = re.findall(rf"<path class='atom-{len(values) - 1}' d='([^']*)' fill", drawn)
+    number = re.findall(r"<path d='([^']*)' fill='#000000'/>", drawn)[: len("+0.35")]
+    (low, high), (below, above) = box(label), box(number)
+    gaps = np.maximum(below - high, low - above)
+    assert gaps.max() > 2  # pixels, across or up

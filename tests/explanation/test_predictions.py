@@ -97,6 +97,15 @@ def test_random_values_have_another_picture(counting, tmp_path):
     assert spearmanr(before, after).statistic < 0.8
 
 
+def test_classes_of_numbers_and_of_two_classes_are_refused(counting):
+    with pytest.raises(MolsliceError, match="count is a number and has no class 'high'"):
+        explain(counting, "CCO", class_name="high")
+    two = load_model(SAVED / "fit")
+    if two.targets.kind == "classification":
+        with pytest.raises(MolsliceError, match="has two classes, whose contributions differ by their sign"):
+            explain(two, "CCO", class_name=two.types[0].class_names[0])
+
+
 def test_classes_have_log_odds_that_favor_the_group(tmp_path):
     words = ["toxic" if NITRO in smiles else "safe" for smiles in SMILES]
     model = fit_to(tmp_path / "words", words, positive="toxic")

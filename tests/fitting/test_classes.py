@@ -11,6 +11,7 @@ import pytest
 import sklearn.metrics
 
 from molslice.cli import main
+from molslice.explanation.explain import explain
 from molslice.explanation.score import find_score
 from molslice.fitting.card import further_rows
 from molslice.fitting.fit import fit
@@ -318,15 +319,55 @@ def test_the_sets_of_learned_rows_are_reported(table, tmp_path):
 def test_what_has_no_meaning_for_several_classes_is_refused(several, tmp_path, capsys):
     folder, _ = several
     for command in (
-        ["explain", str(folder), "--smiles", "CCO", "--out", str(tmp_path / "e")],
+        [
+            "explain",
+            str(folder),
+            "--smiles",
+            "CCO",
+            "--method",
+            "gradients",
+            "--out",
+            str(tmp_path / "e.svg"),
+        ],
         ["export", str(folder), "--out", str(tmp_path / "m.pt2")],
     ):
         assert main([*command, "--quiet"]) == 1
         error = capsys.readouterr().err
         assert "error:" in error
         assert len(error.splitlines()) == 1
-    with pytest.raises(MolsliceError, match="predicts multiclass; explanations need"):
+    with pytest.raises(
+        MolsliceError, match="three has 3 classes, whose parts networks learn; use the method"
+    ):
         find_score(load_model(folder))
+
+
+def test_a_class_is_explained_by_its_log_odds(several, smiles):
+    folder, _ = several
+    model = load_model(folder)
+    (row,) = model.predict_with_errors(smiles[:1]).values
+    classes = model.types[0].several
+    for label, name in enumerate(classes.names):
+        found = explain(model, smiles[0], class_name=name)
+        assert (found.class_name, found.unit) == (name, "log-odds")
+        assert found.probability == pytest.approx(float(row[label]), abs=1e-5)
+        assert found.headline.value == pytest.approx(float(row[label]))
+        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-6)
+        assert found.to_dict()["class"] == name
+    assert explain(model, smiles[0]).class_name == classes.names[int(classes.choose(row))]
+    assert explain(model, smiles[0], target=model.columns[1]).class_name == classes.names[1]
+    with pytest.raises(MolsliceError, match=r"three has no class 'x'; choices: "):
+        explain(model, smiles[0], class_name="x")
+
+
+def test_the_class_of_a_global_view_is_named(several, tmp_path, capsys):
+    folder, _ = several
+    words = ["explain", str(folder), "--global", "--out", str(tmp_path / "view"), "--quiet"]
+    assert main(words) == 1
+    assert "--global needs a class of three: give --class; choices: " in capsys.readouterr().err
+    assert main([*words, "--class", "low", "--ground", "dark"]) == 0
+    figure = (tmp_path / "view" / "global.svg").read_text()
+    assert "mean change of three, class low (log-odds)" in figure
+    assert "#1b2326" in figure
 
 
 def test_numbers_are_classes_if_asked(table, tmp_path, smiles):

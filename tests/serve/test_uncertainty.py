@@ -164,12 +164,24 @@ def test_a_model_without_training_molecules_refuses_to_compare(client):
 
 def test_what_cannot_be_explained_says_so(client):
     explained = {model["name"]: model["explanations"] for model in client.get("/models").json()}
-    assert explained == {"size": True, "big": True, "length": False, "first": True}
+    assert explained == {"size": True, "big": True, "length": True, "first": True}
     methods = {model["name"]: model["method"] for model in client.get("/models").json()}
-    assert methods == {"size": "shapley", "big": "shapley", "length": None, "first": "gradients"}
-    answer = client.post("/explain", json={"smiles": "C", "model": "length"})
+    assert methods == {"size": "shapley", "big": "shapley", "length": "shapley", "first": "gradients"}
+    answer = client.post("/explain", json={"smiles": "C", "model": "length", "method": "gradients"})
     assert answer.status_code == 422
-    assert "predicts multiclass" in answer.json()["detail"]
+    assert "use the method shapley" in answer.json()["detail"]
+
+
+def test_a_class_of_several_is_explained_by_its_column_or_by_the_prediction(client):
+    asked = {"smiles": "OCc1ccncc1", "model": "length"}
+    (row,) = client.post("/predict", json=asked).json()["predictions"]
+    columns = [column for column, value in row["values"].items() if isinstance(value, float)]
+    best = max(columns, key=lambda column: row["values"][column])
+    answers = {column: client.post("/explain", json={**asked, "target": column}).json() for column in columns}
+    for column, answer in answers.items():
+        assert answer["class"] == column.removeprefix("length_")
+        assert answer["probability"] == pytest.approx(row["values"][column], abs=1e-6)
+    assert client.post("/explain", json=asked).json()["class"] == answers[best]["class"]
 
 
 @pytest.mark.parametrize("model", ["size", "big"])

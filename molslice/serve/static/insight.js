@@ -47,11 +47,12 @@ function neighbor({ smiles, similarity, measured }, targets) {
 // Show the contributions of the atoms to the chosen property, which stays chosen for the next molecule. They are
 // computed when the person asks for them.
 export function showExplanation(asked, targets, method) {
-  const names = targets.filter(({ kind }) => kind !== "multiclass").map(({ name }) => name);
-  const chosen = names.includes(target.value) ? target.value : names[0];
-  target.replaceChildren(...names.map((name) => element("option", { value: name, text: name })));
+  // of several classes, a column is the name of a target with its class
+  const values = targets.map(({ name, column, kind }) => kind === "multiclass" ? column : name);
+  const chosen = values.includes(target.value) ? target.value : values[0];
+  target.replaceChildren(...targets.map(({ name }, place) => element("option", { value: values[place], text: name })));
   target.value = chosen;
-  targetField.hidden = names.length < 2;
+  targetField.hidden = values.length < 2;
   explained = asked;
   hidePicture(method === "gradients" ? "Computed when you ask for them." : "Computed when you ask for them, in some seconds.");
   contributions.hidden = false;
