@@ -220,7 +220,8 @@ class CrippenContributions:
     """Contributions of atoms to logP and the refractivity, remembered by what their types depend on.
 
     The types of Wildman and Crippen ask for the bonds of an atom and for the element and the charge of its
-    neighbors, and those of oxygen also for the neighbors of the neighbors. Hydrogens as atoms change nothing.
+    neighbors, and the types of oxygen also for the neighbors of the neighbors. Hydrogens as atoms change
+    nothing.
     """
 
     def __init__(self) -> None:
