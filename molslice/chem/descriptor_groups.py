@@ -181,8 +181,8 @@ def _contributions(graph: Graph) -> Values:
     values = {
         "MolLogP": _added([*logp, *(one for one, _ in of_hydrogens)]),
         "MolMR": _added([*refractivity, *(one for _, one in of_hydrogens)]),
-        **_binned("SlogP_VSA", graph.areas, np.array(logp), MolSurf.logpBins),
-        **_binned("SMR_VSA", graph.areas, np.array(refractivity), MolSurf.mrBins),
+        **_binned("SlogP_VSA", graph.areas, np.array(logp)),
+        **_binned("SMR_VSA", graph.areas, np.array(refractivity)),
     }
     try:
         rdPartialCharges.ComputeGasteigerCharges(mol, throwOnParamFailure=True)
@@ -205,15 +205,15 @@ def _contributions(graph: Graph) -> Values:
         "MaxPartialCharge": most,
         "MinAbsPartialCharge": min(abs(least), abs(most)),
         "MaxAbsPartialCharge": max(abs(least), abs(most)),
-        **_binned("PEOE_VSA", graph.areas, np.array(charges), MolSurf.chgBins),
+        **_binned("PEOE_VSA", graph.areas, np.array(charges)),
     }
 
 
-def _binned(name: str, amounts: np.ndarray, weights: np.ndarray, limits: Sequence[float]) -> Values:
+def _binned(name: str, amounts: np.ndarray, weights: np.ndarray) -> Values:
     """Add up the amounts of the atoms whose weights lie between two limits."""
-    bins = np.searchsorted(limits, weights, side="right")
-    sums = np.bincount(bins, amounts, len(limits) + 1).tolist()  # adds one atom after the other
-    return {f"{name}{place}": amount for place, amount in enumerate(sums, 1)}
+    limits, names = _LIMITS[name], _NAMES[name]
+    sums = np.bincount(limits.searchsorted(weights, "right"), amounts, len(names))  # one atom after the other
+    return dict(zip(names, sums.tolist(), strict=True))
 
 
 class CrippenContributions:
@@ -292,15 +292,15 @@ def _electric_states(graph: Graph) -> Values:
     parts /= distances * distances
     if distances.max() >= FAR:
         parts[distances >= FAR] = 0.0
-    states = np.add.accumulate(parts, out=parts)[-1] + own
+    states = np.add.reduce(parts, axis=0) + own  # adds one row after the other
     sizes = np.abs(states)
     return {
         "MaxEStateIndex": states.max(),
         "MinEStateIndex": states.min(),
         "MaxAbsEStateIndex": sizes.max(),
         "MinAbsEStateIndex": sizes.min(),
-        **_binned("VSA_EState", states, graph.areas, EState_VSA.vsaBins),
-        **_binned("EState_VSA", graph.areas, states, EState_VSA.estateBins),
+        **_binned("VSA_EState", states, graph.areas),
+        **_binned("EState_VSA", graph.areas, states),
     }
 
 
@@ -321,9 +321,9 @@ def _connectivity(graph: Graph) -> Values:
         delta = valence if number <= NEON else valence / (number - outer - 1)
         scaled.append(1.0 / math.sqrt(delta) if delta else 0.0)
     around = [[atom for atom, _ in atoms] for atoms in graph.neighbors]
-    counts, of_plain, of_scaled = _path_sums(around, plain, scaled)
-    for order in (2, 3, 4):
-        values[f"Chi{order}n"], values[f"Chi{order}v"] = of_plain[order], of_scaled[order]
+    counts = {}
+    for bonds, paths in ((2, _paths_of_two), (3, _paths_of_three), (4, _paths_of_four)):
+        counts[bonds], values[f"Chi{bonds}n"], values[f"Chi{bonds}v"] = paths(around, plain, scaled)
     size, alpha = graph.mol.GetNumHeavyAtoms(), graph.values["HallKierAlpha"]
     two, three = counts[2] + alpha, counts[3] + alpha
     if two:
@@ -335,62 +335,62 @@ def _connectivity(graph: Graph) -> Values:
     return values
 
 
-def _path_sums(
-    around: Sequence[Sequence[int]], plain: Sequence[float], scaled: Sequence[float]
-) -> tuple[list[int], list[float], list[float]]:
-    """Multiply two weights along each path of two to four bonds, and add up the products by their number.
+# Each of the following returns the number of paths, and for two weights the sum over the paths of the product
+# of the weights of the atoms. The last atom of a path may be an earlier one, which closes a ring; its weight
+# does not count if it is the first. Of paths with the same bonds, the first in lexicographic order counts.
+Around, Weights = Sequence[Sequence[int]], Sequence[float]  # the neighbors of each atom, ascending
 
-    The last atom of a path may be an earlier one, which closes a ring; its weight does not count if it is the
-    first. Of paths with the same bonds, the first in lexicographic order counts.
 
-    Args:
-        around: The neighbors of each atom, ascending.
-        plain: A weight of each atom.
-        scaled: Another weight of each atom.
-
-    Returns:
-        The number of paths and both sums for each number of bonds, from 0.
-    """
-    counts, sums, others = [0] * 5, [0.0] * 5, [0.0] * 5
+def _paths_of_two(around: Around, plain: Weights, scaled: Weights) -> tuple[int, float, float]:
+    count, total, other = 0, 0.0, 0.0
     for a, of_a in enumerate(around):
         for b in of_a:
-            plain2, scaled2 = plain[a] * plain[b], scaled[a] * scaled[b]
+            for c in around[b]:
+                if a < c:
+                    count += 1
+                    total += plain[a] * plain[b] * plain[c]
+                    other += scaled[a] * scaled[b] * scaled[c]
+    return count, total, other
+
+
+def _paths_of_three(around: Around, plain: Weights, scaled: Weights) -> tuple[int, float, float]:
+    count, total, other = 0, 0.0, 0.0
+    for a, of_a in enumerate(around):
+        for b in of_a:
             for c in around[b]:
                 if c == a:
                     continue
-                plain3, scaled3 = plain2 * plain[c], scaled2 * scaled[c]
-                if a < c:
-                    counts[2] += 1
-                    sums[2] += plain3
-                    others[2] += scaled3
                 for d in around[c]:
-                    if d == b:
-                        continue
-                    plain4, scaled4 = plain3, scaled3
-                    if d != a:
-                        plain4, scaled4 = plain3 * plain[d], scaled3 * scaled[d]
-                    if a < d or (a == d and a < b < c):
-                        counts[3] += 1
-                        sums[3] += plain4
-                        others[3] += scaled4
-                    if d == a:
-                        continue
-                    for e in _last_atoms(a, b, c, d, around[d]):
-                        sums[4] += plain4 if e == a else plain4 * plain[e]
-                        others[4] += scaled4 if e == a else scaled4 * scaled[e]
-    return counts, sums, others
+                    if a < d != b or (a == d and a < b < c):
+                        last, last_scaled = (1.0, 1.0) if a == d else (plain[d], scaled[d])
+                        count += 1
+                        total += plain[a] * plain[b] * plain[c] * last
+                        other += scaled[a] * scaled[b] * scaled[c] * last_scaled
+    return count, total, other
 
 
-def _last_atoms(a: int, b: int, c: int, d: int, of_d: Sequence[int]) -> list[int]:
-    """Return the neighbors of d with which a, b, c, d is a path of four bonds that counts."""
-    return [
-        e for e in of_d if e != c and (a < e if e not in (a, b) else c < d if e == b else a < b < d and a < c)
-    ]
+def _paths_of_four(around: Around, plain: Weights, scaled: Weights) -> tuple[int, float, float]:
+    count, total, other = 0, 0.0, 0.0
+    for a, of_a in enumerate(around):
+        for b in of_a:
+            for c in around[b]:
+                if c == a:
+                    continue
+                for d in around[c]:
+                    if d in (a, b):
+                        continue
+                    for e in around[d]:
+                        if (a < e and e not in (b, c)) or (e == b and c < d) or (e == a < b < d and a < c):
+                            last, last_scaled = (1.0, 1.0) if e == a else (plain[e], scaled[e])
+                            count += 1
+                            total += plain[a] * plain[b] * plain[c] * plain[d] * last
+                            other += scaled[a] * scaled[b] * scaled[c] * scaled[d] * last_scaled
+    return count, total, other
 
 
 def _distances(graph: Graph) -> Values:
     matrix = Chem.GetDistanceMatrix(graph.mol, useBO=True, useAtomWts=False, force=True, prefix="Balaban")
-    totals = np.add.accumulate(matrix)[-1]
+    totals = np.add.reduce(matrix, axis=0)  # adds one row after the other
     pairs = [(atom, neighbor) for atom, around in enumerate(graph.neighbors) for neighbor, _ in around]
     first, second = zip(*(pair for pair in pairs if pair[0] < pair[1]), strict=True)
     parts = 1.0 / np.sqrt(totals[[*first]] * totals[[*second]])
@@ -516,6 +516,14 @@ def _spacial_score(graph: Graph) -> Values:
 
 _PROPERTIES = rdMolDescriptors.Properties([*PROPERTIES.values()])
 _CRIPPEN = CrippenContributions()
+_LIMITS = {
+    "SlogP_VSA": np.array(MolSurf.logpBins),
+    "SMR_VSA": np.array(MolSurf.mrBins),
+    "PEOE_VSA": np.array(MolSurf.chgBins),
+    "VSA_EState": np.array(EState_VSA.vsaBins),
+    "EState_VSA": np.array(EState_VSA.estateBins),
+}
+_NAMES = {name: [f"{name}{place}" for place in range(1, len(limits) + 2)] for name, limits in _LIMITS.items()}
 _MORGAN = [rdFingerprintGenerator.GetMorganGenerator(radius) for radius in (1, 2, 3)]
 _FRAGMENTS = {name: function.__defaults__[1] for name, function in Fragments.fns}
 _PATTERNS = PatternCounter([*_FRAGMENTS.values(), *QED.Acceptors, *QED.StructuralAlerts])

@@ -78,11 +78,14 @@ def descriptors(mol: Chem.Mol) -> np.ndarray:
     """
     mol = Chem.Mol(mol)  # RDKit keeps intermediate results in the molecule
     grouped, agreement = grouped_descriptors(mol), _agreement()
-    values = [
-        grouped[name] if name in grouped and agreement.get(name) else _computed(function, mol)
-        for name, function in _FUNCTIONS.items()
-    ]
-    return np.array([value if math.isfinite(value) else math.nan for value in values])
+    values = np.array(
+        [
+            grouped[name] if name in grouped and agreement.get(name) else _computed(function, mol)
+            for name, function in _FUNCTIONS.items()
+        ]
+    )
+    values[~np.isfinite(values)] = np.nan
+    return values
 
 
 def _computed(function: Callable[[Chem.Mol], float], mol: Chem.Mol) -> float:

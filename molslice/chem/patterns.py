@@ -96,7 +96,7 @@ class _Kinds:
 
     def added(self, numbers: Sequence[int]) -> np.ndarray:
         """Add up the rows of numbered kinds."""
-        return self._rows[numbers].sum(0, dtype=np.int64)
+        return np.add.reduce(self._rows[numbers], axis=0, dtype=np.uint16)
 
 
 class PatternCounter:
@@ -117,7 +117,7 @@ class PatternCounter:
         longest = max(len(pattern.places) for pattern in patterns)
         self._places = np.array(
             [[*pattern.places, *[count] * (longest - len(pattern.places))] for pattern in patterns]
-        )
+        ).T.copy()
         self._rings = np.array([pattern.smallest_ring for pattern in patterns])
         self._most, self._numbers = np.array([pattern.most for pattern in patterns]).T
         self._with_choices = [(place, pattern) for place, pattern in enumerate(patterns) if pattern.choices]
@@ -140,7 +140,7 @@ class PatternCounter:
             of_bonds = self._bonds.added(self._bonds.numbers(kinds))
             may_be, surely = may_be + of_bonds[0], surely + of_bonds[1]
         may_be[-1] = 1
-        may_match = may_be[self._places].all(1) & (self._rings >= smallest_ring)
+        may_match = (may_be > 0)[self._places].all(0) & (self._rings >= smallest_ring)
         may_match &= may_be[self._most] >= self._numbers
         counts = np.where(may_match, -1, 0)
         is_known = may_be[self._wholes] == surely[self._wholes]
