@@ -41,26 +41,27 @@ class _Pattern:
     Attributes:
         places: The places of its atoms and bonds in the list of all.
         choices: For each atom that is described by other patterns only, the alternatives, each with the
-            patterns that all have to match.
+            numbers of the patterns that all have to match.
         smallest_ring: Number of atoms of its smallest ring; infinite without rings.
         most: The place of its most frequent atom, and how often it occurs.
         whole: The place of its only atom, or of the bond of its two atoms; None if there is more to match.
     """
 
     places: frozenset[int]
-    choices: tuple[tuple[tuple["_Pattern", ...], ...], ...]
+    choices: tuple[tuple[tuple[int, ...], ...], ...]
     smallest_ring: float
     most: tuple[int, int]
     whole: int | None
 
-    def may_match(self, may_be: Sequence[int]) -> bool:
-        return all(may_be[place] for place in self.places) and self.has_choices(may_be)
-
-    def has_choices(self, may_be: Sequence[int]) -> bool:
-        return all(
-            any(all(pattern.may_match(may_be) for pattern in patterns) for patterns in alternatives)
-            for alternatives in self.choices
-        )
+    def has_choices(self, may_match: Sequence[bool]) -> bool:
+        """Return whether each choice is left, if `may_match` says so for each pattern."""
+        for alternatives in self.choices:
+            for patterns in alternatives:
+                if all([may_match[number] for number in patterns]):
+                    break
+            else:
+                return False
+        return True
 
 
 class _Kinds:
@@ -109,7 +110,8 @@ class PatternCounter:
     def __init__(self, queries: Iterable[Chem.Mol]) -> None:
         self._atom_places: dict[str, int] = {}
         self._bond_places: dict[tuple[str, str, str], int] = {}
-        patterns = [self._compile(query) for query in queries]
+        patterns: list[_Pattern] = []  # nested ones come before those that they are in
+        self._queries = [self._compile(query, patterns) for query in queries]
         expressions, begins, ends = zip(*self._bond_places, strict=True)
         atoms = ([self._atom_places[atom] for atom in atoms] for atoms in (begins, ends))
         self._of_bonds = expressions, *atoms, [*self._bond_places.values()]
@@ -145,17 +147,18 @@ class PatternCounter:
         counts = np.where(may_match, -1, 0)
         is_known = may_be[self._wholes] == surely[self._wholes]
         counts[self._of_wholes[is_known]] = may_be[self._wholes[is_known]]
-        result, numbers = counts.tolist(), may_be.tolist()
+        result, may_match = counts.tolist(), may_match.tolist()
         for place, pattern in self._with_choices:
-            if result[place] and not pattern.has_choices(numbers):
-                result[place] = 0
-        return result
+            if may_match[place] and not pattern.has_choices(may_match):
+                result[place], may_match[place] = 0, False
+        return [result[place] for place in self._queries]
 
-    def _compile(self, query: Chem.Mol) -> _Pattern:
+    def _compile(self, query: Chem.Mol, patterns: list[_Pattern]) -> int:
+        """Add a pattern to the patterns, and return its number."""
         places, choices = [], []
         for atom in query.GetAtoms():
             places.append(self._place(self._atom_places, atom.GetSmarts()))
-            choices += self._choices(atom.GetSmarts())
+            choices += self._choices(atom.GetSmarts(), patterns)
         most = Counter(places).most_common(1)[0]
         for bond in query.GetBonds():
             ends = bond.GetBeginAtom().GetSmarts(), bond.GetEndAtom().GetSmarts()
@@ -164,12 +167,13 @@ class PatternCounter:
         smallest = min(map(len, Chem.GetSSSR(query)), default=math.inf)
         is_whole = len(places) == 1 or (query.GetNumAtoms(), query.GetNumBonds()) == (2, 1)
         whole = places[-1] if is_whole and not choices else None
-        return _Pattern(frozenset(places), tuple(choices), smallest, most, whole)
+        patterns.append(_Pattern(frozenset(places), tuple(choices), smallest, most, whole))
+        return len(patterns) - 1
 
     def _place(self, known: dict[Any, int], key: object) -> int:
         return known.setdefault(key, len(self._atom_places) + len(self._bond_places))
 
-    def _choices(self, expression: str) -> list[tuple[tuple[_Pattern, ...], ...]]:
+    def _choices(self, expression: str, patterns: list[_Pattern]) -> list[tuple[tuple[int, ...], ...]]:
         choices = []
         for clause in _split(_inside(expression), ";"):
             nested = [
@@ -178,7 +182,9 @@ class PatternCounter:
             ]
             if all(nested):
                 choices.append(
-                    tuple(tuple(self._compile(_nested(leaf)) for leaf in leaves) for leaves in nested)
+                    tuple(
+                        tuple(self._compile(_nested(leaf), patterns) for leaf in leaves) for leaves in nested
+                    )
                 )
         return choices
 
