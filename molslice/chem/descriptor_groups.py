@@ -338,7 +338,8 @@ def _connectivity(graph: Graph) -> Values:
 # Each of the following returns the number of paths, and for two weights the sum over the paths of the product
 # of the weights of the atoms. The last atom of a path may be an earlier one, which closes a ring; its weight
 # does not count if it is the first. Of paths with the same bonds, the first in lexicographic order counts.
-Around, Weights = Sequence[Sequence[int]], Sequence[float]  # the neighbors of each atom, ascending
+Around = Sequence[Sequence[int]]  # the neighbors of each atom, ascending
+Weights = Sequence[float]
 
 
 def _paths_of_two(around: Around, plain: Weights, scaled: Weights) -> tuple[int, float, float]:
