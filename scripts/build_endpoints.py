@@ -23,12 +23,12 @@ import pandas as pd
 
 from molslice import fit
 from molslice.fitting.card import NAMES
-from molslice.folders.fitted import CARD, ENCODER, HELD_OUT, ROWS
+from molslice.folders.fitted import CARD, ENCODER, HELD_OUT, ROWS, TABLE_ROWS
 from molslice.pretrained import ABOUT, DEFAULT_ENCODER
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = (ROWS, HELD_OUT, CARD)
+LEFT_OUT = (ROWS, TABLE_ROWS, HELD_OUT, CARD)
 LEVEL = 0.9
 CARD_TEXT = """\
 # {name}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.side_columns import SideColumns, split_unit
@@ -129,10 +129,12 @@ class Cells:
     Attributes:
         columns: The cells of each column by name.
         places: Location of each row, for messages.
+        origins: The file, the row and the line of each row; see `Chunk`.
     """
 
     columns: dict[str, list[str]]
     places: list[str]
+    origins: list[tuple[str, int, int | None]] = field(default_factory=list)
 
     @classmethod
     def read(cls, table: MoleculeTable, columns: Iterable[str], side: SideColumns) -> "Cells":
@@ -147,6 +149,8 @@ class Cells:
             for name, texts in cells.columns.items():
                 texts += chunk[name]
             cells.places.extend(map(chunk.where, range(len(chunk))))
+            numbers = range(chunk.first, chunk.first + len(chunk))
+            cells.origins.extend(zip([chunk.path.name] * len(chunk), numbers, chunk.lines, strict=True))
         if not cells.places:
             raise MolsliceError(f"{name_of(table.paths)} has no rows")
         return cells

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -103,6 +103,26 @@ class FitOptions:
         }
 
 
+class Origin(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        file: Name of its file.
+        row: Its number, from 1 after the column names.
+        line: Its line in the file, of a workbook the row in Excel; None for a format without lines.
+        smiles: Its SMILES.
+        values: Its values or indices of classes, one for each target, NaN where missing or a limit.
+        names: What the table calls it, one cell for each column of `FitData.identifiers`.
+    """
+
+    file: str
+    row: int
+    line: int | None
+    smiles: str
+    values: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class FitData:
     """Rows of a fit: one for each molecule in its conditions, or for each measurement if duplicates are kept.
@@ -140,6 +160,8 @@ class FitData:
         columns: The columns of the targets in the table.
         identifiers: What the table calls each row, by column, for each of the n rows; see `find_identifiers`.
         places: The place of each row in the table, such as `row 4`; of merged rows the first one.
+        origins: The rows of the table that each row was made of; empty if they are not known.
+        lost: The rows of the table, of each molecule whose classes disagree in all targets.
     """
 
     smiles: list[str]
@@ -169,6 +191,8 @@ class FitData:
     columns: tuple[str, ...] = ()
     identifiers: dict[str, list[str]] = field(default_factory=dict)
     places: list[str] = field(default_factory=list)
+    origins: list[tuple[Origin, ...]] = field(default_factory=list)
+    lost: list[tuple[Origin, ...]] = field(default_factory=list)
 
     @property
     def known(self) -> np.ndarray:
@@ -239,6 +263,7 @@ class FitData:
         self.partners = [self.partners[row] for row in rows if self.partners]
         self.places = [self.places[row] for row in rows if self.places]
         self.identifiers = {name: [cells[row] for row in rows] for name, cells in self.identifiers.items()}
+        self.origins = [self.origins[row] for row in rows if self.origins]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
         self.test, self.groups, self.dates = (

@@ -85,8 +85,12 @@ def merge_duplicates(
         _merge_limits(data, several, merged, geometric)
     data.targets = merged
     _merge_identifiers(data, several)
+    for rows in several if data.origins else ():
+        data.origins[rows[0]] = tuple(origin for row in rows for origin in data.origins[row])
     first_rows = np.array(sorted(rows[0] for rows in groups.values()))
-    kept = first_rows[data.known[first_rows].any(1)]
+    is_known = data.known[first_rows].any(1)
+    kept = first_rows[is_known]
+    data.lost = [data.origins[row] for row in first_rows[~is_known] if data.origins]
     data.keep(kept)
     return geometric[kept], None if noise is None else noise[kept]
 

@@ -23,10 +23,12 @@ from molslice.folders.fitted import (
     FIT,
     FORMAT,
     HELD_OUT,
+    ORIGIN_COLUMNS,
     OUT_OF_FOLD,
     RELATED_LEARNER,
     ROW_COLUMNS,
     ROWS,
+    TABLE_ROWS,
     row_columns,
     save_learners,
 )
@@ -237,6 +239,8 @@ def write_fit(
         splits, tested_rows = np.full(len(order), "test"), order[data.test[order]]
         table = _rows_table(data, splits, measured.folds[0], held_out, tested_rows)
         (folder / HELD_OUT).write_text(table, encoding="utf-8")
+    if data.origins:
+        (folder / TABLE_ROWS).write_text(_origins_table(data, order), encoding="utf-8")
     _calibrate(data, model.outcomes, model.folds, places).write(folder)
     known = order[learned[order]]
     if data.partner is None:  # pairs have no domain
@@ -323,6 +327,33 @@ def _rows_table(
             ]
         cells += [of_column[row] for of_column in data.identifiers.values()]
         writer.writerow([data.smiles[row], splits[row], folds[row] if folds[row] >= 0 else "", *cells])
+    return stream.getvalue()
+
+
+def _origins_table(data: FitData, rows: np.ndarray) -> str:
+    """Write the rows of the table that the rows of `rows.csv` were made of as CSV.
+
+    The column `row` has the row of `rows.csv`, from 1, or a negative number for each molecule whose classes
+    disagree, which has no row.
+
+    Args:
+        data: All n rows.
+        rows: The rows in the order of `rows.csv`, int [n].
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    header = [*ORIGIN_COLUMNS, *row_columns(data.names)]
+    for name in data.identifiers:
+        while name in header:
+            name += "_"
+        header.append(name)
+    writer.writerow(header)
+    listed = [(number, data.origins[row]) for number, row in enumerate(rows, 1)]
+    for number, origins in [*listed, *((-number, origins) for number, origins in enumerate(data.lost, 1))]:
+        for one in origins:
+            cells = [_cell(data, index, value) for index, value in enumerate(one.values)]
+            line = "" if one.line is None else one.line
+            writer.writerow([one.smiles, number, one.file, one.row, line, *cells, *one.names])
     return stream.getvalue()
 
 

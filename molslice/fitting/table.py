@@ -20,7 +20,7 @@ from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.columns import Cells, check_roles, checked_targets
 from molslice.fitting.concentrations import convert_units, to_p_values
 from molslice.fitting.conditions import attach_conditions, describe_conditions, read_conditions
-from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.data import FitData, FitOptions, Origin
 from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
 from molslice.fitting.limits import describe_held_out, read_targets
@@ -112,6 +112,7 @@ def read_fit_data(
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.identifiers = {name: [trimmed(cell) for cell in cells[name]] for name in identifiers}
     data.places = [place.removeprefix(f"{path}, ").partition(" (line")[0] for place in cells.places]
+    data.origins = [(Origin(*origin, text),) for origin, text in zip(cells.origins, smiles, strict=True)]
     attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)
     _name_targets(data, options)
@@ -130,6 +131,11 @@ def read_fit_data(
     join_groups(data, options, path)
     if dates is not None:
         data.test = hold_out_latest(data, path, options.by or "", dates.text)
+    called = [*zip(*data.identifiers.values(), strict=True)] or [()] * len(data.origins)
+    data.origins = [
+        (origin._replace(values=tuple(of_row), names=names_of_row),)
+        for (origin,), of_row, names_of_row in zip(data.origins, data.targets.tolist(), called, strict=True)
+    ]
     is_divided = dates is not None or "split" in divided
     geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
     if not is_divided:

@@ -2,9 +2,9 @@
 
 `rows.csv` holds the rows that the model was fitted and measured on, with the split, the fold and the
 prediction of each. If the model was fitted again to all rows after it was measured, `held_out.csv` holds the
-rows that were held out, with predictions of the model that had not learned them. If the fit used a trained
-encoder, `encoder/` is a copy of it and `networks/` has the fine-tuned network of each fold. Nothing in the
-folder can run code.
+rows that were held out, with predictions of the model that had not learned them. `table_rows.csv` says which
+rows of the table each row was made of, with their values. If the fit used a trained encoder, `encoder/` is a
+copy of it and `networks/` has the fine-tuned network of each fold. Nothing in the folder can run code.
 """
 
 import csv
@@ -33,6 +33,7 @@ from molslice.uncertainty.difficulty import ErrorScale
 
 FIT, LEARNER_FILE, ROWS, CARD = "fit.json", "learners.safetensors", "rows.csv", "card.md"
 HELD_OUT = "held_out.csv"  # with the columns of `ROWS`
+TABLE_ROWS = "table_rows.csv"  # the rows of the table that `ROWS` was made of
 ENCODER = "encoder"  # a run folder with its weights only
 NETWORKS = "networks"  # a folder like `ENCODER` for each fold
 FINE_TUNED = "fine_tuned"  # the name of the networks among the learners
@@ -42,6 +43,7 @@ FORMATS = tuple(f"molslice-fit-{version}" for version in range(1, 5))
 FORMAT = FORMATS[-1]  # earlier versions do not read the arrays of the learners
 MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assignments
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
+ORIGIN_COLUMNS = ("smiles", "row", "file", "table_row", "line")  # of `table_rows.csv`, before targets
 OUT_OF_FOLD = "out-of-fold predictions of the training rows"
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 

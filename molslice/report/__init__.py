@@ -13,6 +13,8 @@ Modules:
     training: The parts that need the model alone.
     write: The report.
     comparison: Several models side by side.
+    suspects: Values of a fit that may be wrong, and matched pairs.
+    suspects_files: CSV files and a page about them.
 """
 
 from molslice.report.comparison import write_comparison

@@ -106,6 +106,27 @@ def draw_parity(
 
 
 @_as_svg
+def draw_suspects(
+    axes: Axes,
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    is_suspicious: np.ndarray,
+    name: str,
+    *,
+    logarithmic: bool = False,
+) -> None:
+    """Draw predicted against measured values [n] each, with the suspicious ones on top."""
+    ends = [float(end) for end in (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))]
+    if logarithmic:
+        axes.set(xscale="log", yscale="log")
+    axes.plot(ends, ends, color=INK, linewidth=0.8)
+    for chosen, color, size in ((~is_suspicious, COLORS["train"], 3), (is_suspicious, COLORS["valid"], 8)):
+        rows = np.flatnonzero(chosen)[:MOST_POINTS]
+        axes.plot(truth[rows], predicted[rows], ".", color=color, markersize=size, alpha=0.8)
+    axes.set(xlabel=literal(f"measured {name}"), ylabel=literal(f"out-of-fold prediction of {name}"))
+
+
+@_as_svg
 def draw_errors(
     axes: Axes, split: SplitPredictions, target: int, unit: str, *, logarithmic: bool = False
 ) -> None:

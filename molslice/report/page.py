@@ -50,6 +50,10 @@ figcaption { font-size: .9rem; color: var(--soft); overflow-wrap: anywhere; }
 .molecule .dark { display: none; }
 @media screen and (prefers-color-scheme: dark) { .molecule .light { display: none; }
   .molecule .dark { display: block; } }
+.pair .grid { grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
+.pair .molecule { display: flex; flex-wrap: wrap; }
+.pair .molecule > div { width: 50%; }
+.pair .molecule figcaption { flex: 1 0 100%; }
 .molecule figcaption { padding: .5rem .7rem; color: var(--text); }
 pre { background: var(--card); border: 1px solid var(--edge); border-radius: 6px; padding: .7rem;
   white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, Menlo, Consolas, monospace; }
@@ -168,6 +172,12 @@ def cards(title: str, molecules: Sequence[tuple[Html, Sequence[str]]]) -> Html:
 def in_both_schemes(light: str, dark: str) -> Html:
     """Return the SVG of a drawing for light pages and for dark ones, of which the browser shows one."""
     return Html(f'<div class="light">{light}</div><div class="dark">{dark}</div>')
+
+
+def pair_cards(title: str, pairs: Sequence[tuple[tuple[Html, Html], Sequence[str]]]) -> Html:
+    """Return pairs of molecules, two drawings side by side with lines of text, below a title."""
+    drawn = cards(title, [(Html("".join(drawings)), lines) for drawings, lines in pairs])
+    return Html(f'<div class="pair">{drawn}</div>')
 
 
 def details(summary: str, text: str) -> Html:

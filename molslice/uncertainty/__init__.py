@@ -5,6 +5,7 @@ Modules:
     distribution: The distribution whose quantiles the intervals are.
     probabilities: Calibration of probabilities.
     scores: Rank correlation, miscalibration area and calibration error.
+    tails: What is unusual among errors and probabilities.
     difficulty: The expected error of a row.
     similarity_rule: How similar a molecule is to training molecules whose errors are as usual.
     calibration: Held-out predictions of a model, and their file in its folder.

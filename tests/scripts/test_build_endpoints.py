@@ -40,7 +40,10 @@ def test_a_model_is_measured_on_held_out_molecules_and_described(script, tmp_pat
     arguments = ["--data", tmp_path, "--recipes", tmp_path / "recipes.toml", "--out", tmp_path / "models"]
     assert script.main([*map(str, arguments), "--only", "lipids"]) == 0
     folder = tmp_path / "models" / "lipids"
-    assert not any((folder / name).exists() for name in ("rows.csv", "held_out.csv", "card.md", "encoder"))
+    assert not any(
+        (folder / name).exists()
+        for name in ("rows.csv", "table_rows.csv", "held_out.csv", "card.md", "encoder")
+    )
     about = json.loads((folder / "about.json").read_text())
     (target,) = about["targets"]
     assert (target["name"], target["unit"], target["train_rows"]) == ("length", "atoms", len(rows))
