@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from molslice.cli import main
 from molslice.files.cache import file_checksum
 from molslice.fitting.fit import fit
-from molslice.folders.fitted import ENCODER, LEARNER_FILE, ROWS, read_fitted
+from molslice.folders.fitted import ENCODER, LEARNER_FILE, ROWS, TABLE_ROWS, read_fitted
 from molslice.folders.run import MODEL
 from molslice.inference.load import find_model, load_model, load_network
 from molslice.learners.features import NormalScores
@@ -177,5 +177,6 @@ def test_a_fit_without_an_encoder_has_none(table, tmp_path):
         "fit.json",
         LEARNER_FILE,
         ROWS,
+        TABLE_ROWS,
     ]
     assert load_model(tmp_path / "model").encoder is None
