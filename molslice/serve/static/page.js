@@ -202,6 +202,8 @@ function showTable(source, again) {
   showRows(source, (row) => openRow(row, source));
   showProgress(null);
   offerNext(source, { molecules: largest, patiently });
+  const section = document.getElementById("table");
+  if (section.getBoundingClientRect().top > innerHeight / 2) section.scrollIntoView();
 }
 
 function openRow(row, { model, conditions }) {
