@@ -58,6 +58,14 @@ def test_links_to_files_resolve(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_pictures_of_the_documentation_are_pictures():
+    for picture in (ROOT / "docs" / "assets").rglob("*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG"), picture
+    name = "compare_gap_xtb.png"
+    drawn = (ROOT / "benchmarks" / "results" / name).read_bytes()
+    assert (ROOT / "docs" / "assets" / name).read_bytes() == drawn, "copy the new figure to docs/assets"
+
+
 def commands(page):
     """Return the words of each command `molslice ...` in the code blocks of a page."""
     blocks = re.findall(r"```(?:bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
