@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -26,7 +27,7 @@ CHROMOPHORE = "CN(C)c1ccc(C=C(C#N)C#N)cc1"
 MOLECULES = ("CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "CC(C)Cc1ccc(cc1)C(C)C(=O)O", "CN(C)CCOC(c1ccccc1)c1ccccc1")
 SERVED = ("logbb", "solubility", "tox21", "gap-xtb")
 COLORS = 128  # of a palette, which makes a picture several times smaller
-GROUNDS = {"light": "", "dark": "-dark"}
+SCHEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
 
 
 def molslice(*words: object) -> None:
@@ -74,7 +75,7 @@ def photograph(name: str, address: str, prepare: Callable[[Page], None], height:
     executable = next(path for path in CHROMIUM if Path(path).exists())
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        for scheme, suffix in GROUNDS.items():
+        for scheme, suffix in SCHEMES.items():
             page = browser.new_page(viewport={"width": 1100, "height": height}, color_scheme=scheme)
             page.goto(address)
             prepare(page)
