@@ -67,6 +67,9 @@ def test_a_shipped_fit_states_its_errors_and_predicts_with_the_shipped_encoder(n
         assert f"{target.coverage:.0%} |" in card
     predicted = model.predict_with_errors(["CCO", "c1ccccc1O"], interval=0.9, domain=True)
     assert predicted.errors == [None, None]
+    rule = model.find_domain().rule
+    assert sum(group.rows for group in rule.groups) == min(2_000, about.targets[0].train_rows)
+    assert model.model.about["domain"] == rule.to_mapping()
     weights = load_model("encoder-small").model.state_dict()
     for key, tensor in model.encoder.model.state_dict().items():
         torch.testing.assert_close(tensor, weights[key].half().float(), rtol=0, atol=0)
