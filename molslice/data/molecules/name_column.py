@@ -8,6 +8,7 @@ from molslice.files.tables import trimmed
 # the first of these that a table has; numbers of compounds are names where there are no others
 NAME_COLUMNS = (
     *("name", "compound_name", "molecule_name", "mol_name", "title", "compound", "drug", "drug_name"),
+    *("iupac", "iupac_name"),
     *("id", "compound_id", "molecule_id", "mol_id", "cmpd_id", "chembl_id", "molecule_chembl_id"),
     *("identifier", "registry_number", "cas", "cas_number"),
 )

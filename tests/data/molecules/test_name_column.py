@@ -10,6 +10,7 @@ from molslice.data.molecules.name_column import find_name_column
     [
         (["smiles", "logS"], None),
         (["id", "smiles", "Compound Name"], "Compound Name"),
+        (["IUPAC", "id", "smiles"], "IUPAC"),
         (["Molecule ChEMBL ID", "smiles"], "Molecule ChEMBL ID"),
         (["smiles", "ID", "name"], "name"),
         (["name", "smiles", "name", "id"], "id"),  # which of two is meant is not clear
