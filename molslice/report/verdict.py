@@ -20,7 +20,7 @@ from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import part_slices
 from molslice.uncertainty.scores import rank_correlation
 
-SMALL = 50  # rows below which a split is called small
+FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
 CLEAR = 2.0  # standard errors of a difference
 RANKS, RANKS_WEAKLY = 0.5, 0.3  # rank correlations
 SEPARATES, SEPARATES_WEAKLY = 0.7, 0.6  # areas under the ROC curve
@@ -71,12 +71,16 @@ class _Case:
         kind, each = self.measured.types[self.target].kind, np.arange(len(self.truth))
         return Error.of(kind, predicted, self.truth, each, metric, self.several)
 
-    def stated(self, metric: str, error: Error) -> str:
-        """Write a metric with its standard error, of a fit as in `fit.json`, and the rows."""
-        value, spread = error.value, error.standard_error
+    def announced(self, metric: str, error: Error) -> tuple[float, float]:
+        """Return a metric and its standard error, of a fit as in `fit.json`."""
         of_record = self.of_record(metric, self.recorded)
-        if of_record is not None and np.isclose(of_record[0], value, rtol=1e-3):  # not with limits
-            value, spread = of_record
+        if of_record is not None and np.isclose(of_record[0], error.value, rtol=1e-3):  # not with limits
+            return of_record
+        return error.value, error.standard_error
+
+    def stated(self, metric: str, error: Error) -> str:
+        """Write a metric with its standard error and the rows."""
+        value, spread = self.announced(metric, error)
         count = len(self.truth)
         return f"{rounded_error(value, spread)}{self.unit(metric)} on {count:,} {self.kind} molecules"
 
@@ -123,6 +127,8 @@ def _cases(measured: Measured, target: int) -> Iterator[_Case]:
     elif judged.is_unseen or not measured.is_own:
         of_fit = measured.is_own and isinstance(measured.predictor, FittedPredictor)
         splits.append((judged, "held-out" if of_fit else judged.name, "test" if of_fit else ""))
+        learned = [split for split in measured.splits if of_fit and split.name == "train" and split.is_unseen]
+        splits += [(split, "cross-validated", "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known = split.known(target)
         truth, predicted = split.truth[known, target], split.predicted[known, split.columns[target]]
@@ -141,7 +147,7 @@ def _verdict(measured: Measured, target: int) -> str:
             f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules"
         )
     for case in _cases(measured, target):
-        if len(case.truth) > 1 and (sentence := describe(case)):
+        if len(case.truth) >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
         return "no verdict, because the model was trained on all measured molecules"
@@ -202,7 +208,7 @@ def _of_classes(case: _Case) -> str:
     if not math.isfinite(area.value):
         return ""
     start = f"{METRIC_LABELS[metric]} {case.stated(metric, area)}{compared}"
-    if not area.value - CHANCE > CLEAR * area.standard_error:
+    if not area.value - CHANCE > CLEAR * case.announced(metric, area)[1]:
         return f"{start}; not clearly above chance ({CHANCE}), not useful yet{case.reservations(metric)}"
     weak = "a weak" if area.value >= SEPARATES_WEAKLY else "no"
     ranking = "useful for ranking" if area.value >= SEPARATES else f"{weak} ranking"

@@ -94,6 +94,13 @@ def test_few_molecules_are_said_to_be_few():
     assert "rough" not in verdict(NUMBER, np.arange(50.0), np.arange(50.0) + 0.1)
 
 
+def test_fewer_than_ten_molecules_have_no_verdict():
+    truth = np.arange(10.0)
+    assert "useful for ranking" in verdict(NUMBER, truth, truth + 0.1)
+    expected = "logS: no verdict, because the measured molecules are too few or lack a class."
+    assert verdict(NUMBER, truth[:9], truth[:9] + 0.1) == expected
+
+
 def test_two_classes_are_compared_with_chance():
     generator = np.random.default_rng(2)
     truth = np.repeat([0.0, 1.0], [70, 30])
@@ -145,7 +152,7 @@ def test_learned_molecules_have_no_verdict(monkeypatch):
 def fit(tmp_path_factory):
     """A fit of a number and two classes that was measured on held-out rows and refitted."""
     folder = tmp_path_factory.mktemp("fit")
-    rows = [[text, len(text), "yes" if "N" in text else "no"] for text in embedded_smiles(80)]
+    rows = [[text, len(text), "yes" if "N" in text else "no"] for text in embedded_smiles(120)]
     with (folder / "mine.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["smiles", "size", "amine"], *rows])
     words = ["fit", str(folder / "mine.csv"), "--target", "size", "--target", "amine", "--unit", "nm"]
@@ -176,6 +183,17 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     assert "The intervals and sets of these rows are computed from the out-of-fold" in text
     assert "ROC on train, cross-validated; the dot is a threshold of 0.5." in text
     assert "Other thresholds of the probability of" in text
+
+
+def test_too_few_held_out_rows_leave_the_verdict_to_the_cross_validated_ones(
+    fit, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("molslice.report.verdict.FEWEST", 99)
+    capsys.readouterr()
+    assert main(["report", str(fit), "--out", str(tmp_path / "page.html"), "--json", "--quiet"]) == 0
+    lines = json.loads(capsys.readouterr().out)["verdict"]
+    assert " nm on 120 cross-validated molecules" in lines[0]
+    assert "rough" not in lines[0]
 
 
 def test_drawings_have_a_dark_form(fit, tmp_path):
