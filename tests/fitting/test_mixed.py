@@ -202,7 +202,7 @@ def test_all_rows_can_be_learned(rows, tmp_path):
     assert [result["train_rows"] for result in about["results"]] == [72, 90]
     assert main(["report", str(tmp_path / "m"), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "Intervals of learned rows are not measured: size." in page
+    assert "The intervals and sets of these rows are computed from the out-of-fold predictions" in page
 
 
 def test_the_prediction_of_a_target_is_explained(mixed):
