@@ -1,4 +1,4 @@
-"""Make pictures for the documentation: an explanation, a report and the page, each light and dark.
+"""Make pictures for the documentation: an explanation, a report and the service, each light and dark.
 
     python scripts/make_gallery.py        # needs Chromium and the extras dev and serve; takes some minutes
 
@@ -6,12 +6,12 @@ Writes docs/assets/NAME.png and NAME-dark.png. The report is of a fast fit to do
 """
 
 import argparse
-import socket
+import io
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +22,17 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 ASSETS = ROOT / "docs" / "assets"
-CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 CHROMOPHORE = "CN(C)c1ccc(C=C(C#N)C#N)cc1"
-MOLECULES = ("CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "CC(C)Cc1ccc(cc1)C(C)C(=O)O", "CN(C)CCOC(c1ccccc1)c1ccccc1")
-SERVED = ("logbb", "solubility", "tox21", "gap-xtb")
+SERVED = ("solubility", "logbb", "tox21")
+GOAL = "1.4"  # log ug/mL
+LIST = """\
+CC(=O)Oc1ccccc1C(=O)O aspirin
+CN1C=NC2=C1C(=O)N(C(=O)N2C)C caffeine
+CC(=O)Nc1ccc(O)cc1 paracetamol
+CC1=C(C=C(C=C1)NC(=O)C2=CC=C(C=C2)CN3CCN(CC3)C)NC4=NC=CC(=N4)C5=CN=CC=C5 imatinib
+CN(C)CCCN1c2ccccc2CCc2ccccc21 imipramine
+"""
 COLORS = 128  # of a palette, which makes a picture several times smaller
 SCHEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
 
@@ -35,62 +42,67 @@ def molslice(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "molslice", *map(str, words)], check=True, cwd=ROOT)
 
 
-def shrink(picture: Path) -> None:
-    """Give a picture a palette."""
-    with Image.open(picture) as image:
-        image.convert("RGB").quantize(COLORS).save(picture, optimize=True)
+def write_picture(name: str, content: bytes) -> None:
+    """Write a picture with a palette."""
+    with Image.open(io.BytesIO(content)) as image:
+        image.convert("RGB").quantize(COLORS).save(ASSETS / f"{name}.png", optimize=True)
 
 
 def draw_explanations() -> None:
     """Draw an explanation on a white and on a dark ground."""
-    for ground, suffix in (("white", ""), ("dark", "-dark")):
-        out = ASSETS / f"explanation{suffix}.png"
+    for ground, ending in (("white", ""), ("dark", "-dark")):
+        out = ASSETS / f"explanation{ending}.png"
         molslice("explain", "gap-xtb", "--smiles", CHROMOPHORE, "--ground", ground, "--out", out, "--quiet")
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Serve the shipped models on a free port, and return the address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "molslice", "serve", *SERVED, "--port", str(port), "--quiet"]
-    process = subprocess.Popen(command, cwd=ROOT)
-    address = f"http://127.0.0.1:{port}"
+    """Serve models that ship, and return the address."""
+    command = [sys.executable, "-m", "molslice", "serve", *SERVED, "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
-        for _ in range(240):
-            try:
-                with urllib.request.urlopen(f"{address}/health", timeout=4):
-                    break
-            except OSError:
-                time.sleep(0.5)
-        yield address
+        assert process.stderr is not None
+        addresses = (re.search(r"http://\S+", line) for line in iter(process.stderr.readline, ""))
+        yield next(address[0] for address in addresses if address)
     finally:
         process.terminate()
         process.wait()
 
 
-def photograph(name: str, address: str, prepare: Callable[[Page], None], height: int) -> None:
-    """Write pictures of a page, light and dark."""
-    executable = next(path for path in CHROMIUM if Path(path).exists())
+def photograph(address: str, size: tuple[int, int], take: Callable[[Page, str], None]) -> None:
+    """Open a page light and dark, and call `take` with the page and the ending of the names of pictures."""
+    executable = next(filter(None, map(shutil.which, CHROMIUM)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        for scheme, suffix in SCHEMES.items():
-            page = browser.new_page(viewport={"width": 1100, "height": height}, color_scheme=scheme)
+        for scheme, ending in SCHEMES.items():
+            page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
             page.goto(address)
-            prepare(page)
-            picture = ASSETS / f"{name}{suffix}.png"
-            page.screenshot(path=picture)
-            shrink(picture)
+            take(page, ending)
             page.close()
         browser.close()
 
 
-def ask_for_molecules(page: Page) -> None:
-    """Paste molecules into the page, and wait for the table."""
-    page.get_by_role("textbox").first.fill("\n".join(MOLECULES))
-    page.keyboard.press("Control+Enter")
-    page.wait_for_timeout(15_000)
+def take_report(page: Page, ending: str) -> None:
+    """Take the beginning of a report."""
+    write_picture(f"report{ending}", page.screenshot())
+
+
+def take_service(page: Page, ending: str) -> None:
+    """Paste a list, rank it by a goal, and open a molecule."""
+    page.wait_for_selector("#model option", state="attached")
+    page.locator("#smiles").fill(LIST)
+    page.get_by_role("button", name="Predict").click()
+    page.get_by_role("button", name="Open imipramine").wait_for()
+    page.get_by_text("What next").click()
+    page.get_by_label("Limit").fill(GOAL)
+    page.get_by_role("button", name="Compute probabilities").click()
+    page.get_by_role("columnheader", name="Probability").wait_for()
+    page.wait_for_timeout(3_000)  # the structures
+    write_picture(f"serve_table{ending}", page.locator("#table").screenshot())
+    page.get_by_role("button", name="Open imipramine").click()
+    page.get_by_text("SR-p53").wait_for()
+    page.wait_for_timeout(3_000)
+    write_picture(f"serve_models{ending}", page.locator("#endpoints").screenshot())
 
 
 def main() -> None:
@@ -98,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = ("explanation", "report", "page")
+    names = ("explanation", "report", "service")
     parser.add_argument("names", nargs="*", help=f"pictures to make: {', '.join(names)} (default: all)")
     chosen = parser.parse_args().names or names
     if "explanation" in chosen:
@@ -109,10 +121,10 @@ def main() -> None:
             table = ROOT / "docs" / "notebooks" / "logbb.csv"
             molslice("fit", table, "--target", "logBB", "--out", model, "--quality", "fast", "--quiet")
             molslice("report", model, "--out", page, "--quiet")
-            photograph("report", page.as_uri(), lambda _: None, 1300)
-    if "page" in chosen:
+            photograph(page.as_uri(), (1100, 1300), take_report)
+    if "service" in chosen:
         with served() as address:
-            photograph("page", address, ask_for_molecules, 1000)
+            photograph(address, (1000, 1000), take_service)
 
 
 if __name__ == "__main__":
