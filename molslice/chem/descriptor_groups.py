@@ -112,7 +112,8 @@ class Graph:
         bond_kinds = zip(
             map(Chem.Bond.GetBondType, bonds), map(Chem.Bond.IsInRing, bonds), *ends, strict=True
         )
-        orders = [*map(Chem.Bond.GetBondTypeAsDouble, bonds)]
+        # a triple bond may be aromatic too, in a ring of many atoms
+        orders = [1.5 if bond.GetIsAromatic() else bond.GetBondTypeAsDouble() for bond in bonds]
         areas = np.array(rdMolDescriptors._CalcLabuteASAContribs(mol, includeHs=True)[0])
         graph = cls(mol, atoms, [*kinds], [*bond_kinds], orders, [[] for _ in atoms], areas, {})
         for place, (_, _, begin, end) in enumerate(graph.bonds):
@@ -403,7 +404,8 @@ def _distances(graph: Graph) -> Values:
 
 
 def _bertz(graph: Graph, matrix: np.ndarray) -> float:
-    rows = np.rint(np.sort(matrix, axis=1)[:, :MAX_BERTZ_ATOMS] * 1e4).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # a bond without an order is infinitely long
+        rows = np.rint(np.sort(matrix, axis=1)[:, :MAX_BERTZ_ATOMS] * 1e4).astype(np.int64)
     known: dict[bytes, int] = {}
     classes = [known.setdefault(row.tobytes(), len(known)) for row in rows]
     elements: dict[int, int] = {}
@@ -502,8 +504,11 @@ def _spacial_score(graph: Graph) -> Values:
     finally:
         Chem.SetUseLegacyStereoPerception(legacy)
     stereo = {center.centeredOn for center in centers if center.type == Chem.StereoType.Atom_Tetrahedral}
-    for place, (_, _, begin, end) in enumerate(graph.bonds):
-        if graph.orders[place] == 2.0 and mol.GetBondWithIdx(place).GetStereo() != Chem.BondStereo.STEREONONE:
+    for place, (kind, _, begin, end) in enumerate(graph.bonds):
+        if (
+            kind == Chem.BondType.DOUBLE
+            and mol.GetBondWithIdx(place).GetStereo() != Chem.BondStereo.STEREONONE
+        ):
             stereo |= {begin, end}
     hybrids = map(Chem.Atom.GetHybridization, graph.atoms)
     score = sum(
