@@ -327,8 +327,8 @@ class _Rows:
             row += 1
             while row < len(self.rows) and not (
                 self.rows[row]["split"] == "train"
-                and np.allclose(self.predictions[row, columns], predicted)
-                and (np.isclose(self.values[row, index], truth) or self.limit(index, row))
+                and np.allclose(self.predictions[row, columns], predicted, atol=0.0)
+                and (np.isclose(self.values[row, index], truth, atol=0.0) or self.limit(index, row))
             ):
                 row += 1
             if row == len(self.rows):

@@ -91,6 +91,19 @@ def test_planted_values_are_found_and_right_ones_are_not(right, planted):
     assert (len(truth), marks.sum()) == (ROWS, len({*found} - {ROWS + 1}))
 
 
+def test_tiny_values_beside_limits_are_compared_with_their_own_predictions(tmp_path):
+    smiles, found = embedded_smiles(60), []
+    for number, unit in enumerate((1.0, 1e-10)):
+        values = [repr(unit * (heavy(text) + (30 if row == 50 else 0))) for row, text in enumerate(smiles)]
+        values[5:45:4] = [f"<{unit * 1000}"] * 10
+        table, folder = table_of(values, smiles, tmp_path / f"{number}.csv"), tmp_path / str(number)
+        options = {"members": 3, "encoder": None, "split": "all", "scale": "linear", "quiet": True}
+        fit(table, "y", folder, **options)
+        found.append({one.place.row: round(one.excess, 2) for one in examine(load_model(folder)).suspects})
+    assert 51 in found[0]
+    assert found[1] == pytest.approx(found[0], rel=0.05)
+
+
 def test_changes_of_matched_pairs(planted):
     examined = examine(load_model(planted[1]))
     with planted[0].open(newline="") as stream:
