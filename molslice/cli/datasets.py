@@ -64,8 +64,7 @@ def find_model_data(
         settings.append(("data.split", UNDIVIDED))
     if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
         # the rows of the fit have other columns if a target has the name of one of its own columns
-        columns = predictor.model.about.get("columns", list(predictor.target_names))
-        settings.insert(0, ("data.target_columns", json.dumps(columns)))
+        settings.insert(0, ("data.target_columns", json.dumps(predictor.measured_columns)))
     if name in ("csv", "prepared"):
         settings.insert(0, ("data.kind", predictor.targets.kind))  # not what these rows alone would say
     if fragment or (predictor.fragment != "keep" and name == "csv"):

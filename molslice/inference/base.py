@@ -112,6 +112,11 @@ class SmilesPredictor(ABC):
         return tuple(self.targets.names)
 
     @property
+    def measured_columns(self) -> tuple[str, ...]:
+        """The column of each target in the table that was learned."""
+        return self.target_names
+
+    @property
     def target_units(self) -> tuple[str, ...]:
         """Unit of each target; empty for a target without a unit."""
         return tuple(self.targets.units)

@@ -123,6 +123,11 @@ class FittedPredictor(SmilesPredictor):
         self.device = encoder.device if encoder is not None else torch.device("cpu")
 
     @property
+    def measured_columns(self) -> tuple[str, ...]:
+        """The column of each target in the table of the fit."""
+        return tuple(self.model.about.get("columns", self.target_names))
+
+    @property
     def data_config(self) -> DataConfig:
         """The rows of the fit as a data set, divided as in the fit."""
         named = has_named_classes(self.types) or self.targets.kind == "mixed"

@@ -138,6 +138,22 @@ def test_measured_columns_of_another_unit_are_not_compared(model, tmp_path, caps
     assert "no column size or IC50 or big (h)" in capsys.readouterr().err
 
 
+def test_the_column_of_the_fit_is_measured_beside_one_with_the_name_of_the_target(
+    model, table, tmp_path, capsys
+):
+    with table.open(newline="") as stream:
+        rows = [["size", *row] for row in csv.reader(stream)]
+    both = tmp_path / "both.csv"
+    with both.open("w", newline="") as stream:
+        csv.writer(stream).writerows([rows[0], *(["9999", *row[1:]] for row in rows[1:])])
+    errors = []
+    for file in (table, both):
+        out = tmp_path / f"{file.stem}_out.csv"
+        assert main(["predict", str(model), "--input", str(file), "--output", str(out), "--metrics"]) == 0
+        errors.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("size")])
+    assert errors[0] == errors[1] != []
+
+
 def test_a_unit_that_is_given_is_said_and_none_can_be_given(table, tmp_path, capsys):
     command = [
         "fit",

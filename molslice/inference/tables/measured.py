@@ -43,7 +43,7 @@ class MeasuredValues:
         self._targets, self._smiles = targets, table.smiles_column
         self._treatment = predictor.fragment, predictor.standardize
         present = {name.strip() for name in table.names}
-        self.columns = _columns_of(targets, table.names)
+        self.columns = _columns_of(targets, predictor.measured_columns, table.names)
         if not self.columns:
             raise MolsliceError(
                 f"{name_of(table.paths)} has no measured values: no column {' or '.join(targets.names)}"
@@ -160,18 +160,21 @@ class MeasuredValues:
         return entries
 
 
-def _columns_of(targets: TargetInfo, names: Sequence[str]) -> dict[str, int]:
-    """Return the number of each target that has a column in a table, by the name of the column."""
+def _columns_of(targets: TargetInfo, learned: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Return the number of each target that has a column in a table, by the name of the column.
+
+    Of several columns, the one that the model has `learned` counts, then the one with the name of the target.
+    """
     present, columns = dict.fromkeys(map(str.strip, names)), dict[str, int]()
     for index, (target, unit) in enumerate(zip(targets.names, targets.units, strict=True)):
         divided = {name: split_unit(name) for name in present if unit}
-        others = [
+        possible = [target] * (target.strip() in present) + [
             name
             for name, (plain, of_name) in divided.items()
             if plain == target and is_same_unit(of_name, unit)
         ]
-        if column := target if target.strip() in present else next(iter(others), None):
-            columns[column] = index
+        if possible:
+            columns[learned[index] if learned[index] in possible else possible[0]] = index
     return columns
 
 
