@@ -159,7 +159,6 @@ class FitData:
         symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
         columns: The columns of the targets in the table.
         identifiers: What the table calls each row, by column, for each of the n rows; see `find_identifiers`.
-        places: The place of each row in the table, such as `row 4`; of merged rows the first one.
         origins: The rows of the table that each row was made of; empty if they are not known.
         lost: The rows of the table, of each molecule whose classes disagree in all targets.
     """
@@ -190,7 +189,6 @@ class FitData:
     symmetric: bool = False
     columns: tuple[str, ...] = ()
     identifiers: dict[str, list[str]] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list)
     origins: list[tuple[Origin, ...]] = field(default_factory=list)
     lost: list[tuple[Origin, ...]] = field(default_factory=list)
 
@@ -261,7 +259,6 @@ class FitData:
         """Keep only these rows, int [k], in their order."""
         self.smiles = [self.smiles[row] for row in rows]
         self.partners = [self.partners[row] for row in rows if self.partners]
-        self.places = [self.places[row] for row in rows if self.places]
         self.identifiers = {name: [cells[row] for row in rows] for name, cells in self.identifiers.items()}
         self.origins = [self.origins[row] for row in rows if self.origins]
         self.molecules = self.molecules.take(rows)

@@ -115,6 +115,7 @@ def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
     A difference is relative to the standard deviation of the target; classes that differ come first.
     """
     spreads = np.where(data.has_classes, 0.0, [np.nanstd(column) for column in data.targets.T])
+    several_files = len({origin.file for origin, *_ in data.origins}) > 1
     sizes = []
     for rows in differing:
         with warnings.catch_warnings():
@@ -130,10 +131,12 @@ def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
         names = data.types[index].class_names
         values = [names[int(v)] if names else f"{v:g}" for v in data.targets[known, index]]
         target = f", {data.names[index]}" if len(data.names) > 1 else ""
-        places = [data.places[row] for row in known if data.places]
-        if all(place.startswith("row ") for place in places):
-            places = ["rows " + ", ".join(place.removeprefix("row ") for place in places)] if places else []
-        where = f" ({', '.join(places)})" if places else ""
+        origins = [data.origins[row][0] for row in known if data.origins]
+        if several_files:
+            places = ", ".join(f"{origin.file}, row {origin.row}" for origin in origins)
+        else:
+            places = "rows " + ", ".join(str(origin.row) for origin in origins)
+        where = f" ({places})" if origins else ""
         lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(values)}{where}")
     if len(differing) > len(largest):
         lines.append(f"differences like these, but smaller: {len(differing) - len(largest):,} molecules")

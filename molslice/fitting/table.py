@@ -111,7 +111,6 @@ def read_fit_data(
     data.findings, data.notices, data.replaced, data.columns = findings, notices, replaced, names
     data.bounds, data.losses = values.bounds, [*values.losses]
     data.identifiers = {name: [trimmed(cell) for cell in cells[name]] for name in identifiers}
-    data.places = [place.removeprefix(f"{path}, ").partition(" (line")[0] for place in cells.places]
     data.origins = [(Origin(*origin, text),) for origin, text in zip(cells.origins, smiles, strict=True)]
     attach_precision(data, precision, options)
     data.units = options.units or ("",) * len(names)
