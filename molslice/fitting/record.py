@@ -342,7 +342,7 @@ def _origins_table(data: FitData, rows: np.ndarray) -> str:
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    header = [*ORIGIN_COLUMNS, *row_columns(data.names)]
+    header = [*ORIGIN_COLUMNS, *row_columns(data.names, ORIGIN_COLUMNS)]
     for name in data.identifiers:
         while name in header:
             name += "_"

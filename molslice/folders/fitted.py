@@ -166,12 +166,15 @@ class FittedModel:
         return self.about.get("encoder") is not None
 
 
-def row_columns(targets: Sequence[str]) -> list[str]:
-    """Name the columns of the targets in `rows.csv`: the targets, unless another column has that name."""
-    columns, taken = [], {*ROW_COLUMNS, *(name.strip() for name in targets)}
+def row_columns(targets: Sequence[str], others: Sequence[str] = ROW_COLUMNS) -> list[str]:
+    """Name the columns of the targets in `rows.csv`: the targets, unless another column has that name.
+
+    `others` are `ORIGIN_COLUMNS` for `table_rows.csv`.
+    """
+    columns, taken = [], {*others, *(name.strip() for name in targets)}
     for name in targets:
         column = name
-        if name.strip() in ROW_COLUMNS:
+        if name.strip() in others:
             while column.strip() in taken:
                 column += "_measured"
             taken.add(column.strip())

@@ -114,7 +114,8 @@ def read_goals(
     goals = [_read(text, names, units, types) for text in texts]
     for place, goal in enumerate(goals):
         if goal.target in [one.target for one in goals[:place]]:
-            raise MolsliceError(f"{goal.target!r} has two goals: give one, such as '-1 < {goal.target} < 3'")
+            hint = "" if goal.label is not None else f", such as '-1 < {goal.target} < 3'"
+            raise MolsliceError(f"{goal.target!r} has two goals: give one{hint}")
     return tuple(goals)
 
 

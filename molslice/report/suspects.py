@@ -263,7 +263,7 @@ class _Rows:
         self.calibration = predictor.find_calibration()
         predicted = prediction_row_columns(self.names, self.types, predictor.condition_names)
         try:
-            values = [self._numbers(row) for row in self.rows]
+            values = [self._numbers(row, self.columns) for row in self.rows]
             cells = [[float(row[name] or "nan") for name in predicted] for row in self.rows]
         except (KeyError, ValueError) as error:
             raise MolsliceError(f"cannot read {self.file}: {error}") from error
@@ -272,10 +272,10 @@ class _Rows:
         self.knows_table = (predictor.folder / TABLE_ROWS).is_file()
         self.entries = self._read_entries()
 
-    def _numbers(self, cells: Mapping[str, str]) -> list[float]:
+    def _numbers(self, cells: Mapping[str, str], columns: Sequence[str]) -> list[float]:
         """Return the value of each target, for a class its index; NaN for an empty cell."""
         numbers = []
-        for one, name in zip(self.types, self.columns, strict=True):
+        for one, name in zip(self.types, columns, strict=True):
             has_name = cells[name] and (one.several is not None or one.words)
             number = one.class_names.index(cells[name]) if has_name else float(cells[name] or "nan")
             numbers.append(float(number))
@@ -292,7 +292,8 @@ class _Rows:
 
     def _read_entries(self) -> list[_Entry]:
         entries, file = [], self.predictor.folder / TABLE_ROWS
-        known = [*ORIGIN_COLUMNS, *self.columns]
+        columns = row_columns(self.names, ORIGIN_COLUMNS)
+        known = [*ORIGIN_COLUMNS, *columns]
         if self.knows_table:
             for cells in _read(file, known):
                 try:
@@ -303,14 +304,12 @@ class _Rows:
                     if not number <= len(self.rows):
                         raise ValueError(f"row {number} of {len(self.rows)}")
                     row = number - 1 if number > 0 else number
-                    entries.append(_Entry(place, row, row, self._numbers(cells)))
+                    entries.append(_Entry(place, row, row, self._numbers(cells, columns)))
                 except ValueError as error:
                     raise MolsliceError(f"cannot read {file}: {error}") from error
         else:
             for row, cells in enumerate(self.rows):
-                columns = self.predictor.model.about.get("identifiers", ())
-                name = ", ".join(filter(None, (cells.get(column, "") for column in columns)))
-                place = TableRow(self.file.name, row + 1, row + 2, cells["smiles"], name)
+                place = TableRow(self.file.name, row + 1, row + 2, cells["smiles"])
                 entries.append(_Entry(place, row, row, self.values[row].tolist()))
         if self.predictor.fit_options.get("duplicates") == "keep":
             names = choose_fragments([one.place.smiles for one in entries], *self.predictor.treatment).smiles

@@ -104,6 +104,18 @@ def test_tiny_values_beside_limits_are_compared_with_their_own_predictions(tmp_p
     assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
+def test_targets_may_be_called_as_other_columns_of_the_rows(tmp_path):
+    names, values = ("row", "line", "file", "split"), (1.5, 2.5, 3.5, 4.5)
+    table, smiles = tmp_path / "table.csv", embedded_smiles(40)
+    lines = [",".join([text, *(repr(heavy(text) + value) for value in values)]) for text in smiles]
+    lines.append(",".join([smiles[2], *("99.0",) * 4]))
+    table.write_text("\n".join([",".join(["smiles", *names]), *lines]) + "\n")
+    options = {"members": 3, "encoder": None, "quality": "fast", "split": "all", "quiet": True}
+    fit(table, names, tmp_path / "model", **options)
+    suspects = [one for one in examine(load_model(tmp_path / "model")).suspects if one.place.row == 41]
+    assert {one.target: one.measured for one in suspects} == dict.fromkeys(names, "99")
+
+
 def test_changes_of_matched_pairs(planted):
     examined = examine(load_model(planted[1]))
     with planted[0].open(newline="") as stream:
