@@ -186,12 +186,12 @@ def _to_json(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) 
 
 def _text(ranker: "Ranker", best: Sequence["RankedRow"]) -> str:
     """Format a table with one line for each molecule: what decides its place."""
-    from molslice.data.molecules.identifiers import find_identifiers
+    from molslice.data.molecules.identifiers import find_name_column
 
     predictor, options = ranker.predictor, ranker.options
     several = len({row.file for row in best}) > 1
     others = [name for name, cell in best[0].cells.items() if cell != best[0].smiles]
-    name = next(iter([*find_identifiers(others, ()), *others]), None)
+    name = find_name_column(others, "") or next(iter(others), None)
     intervals = [goal for goal in ranker.goals if goal.label is None]
     values, texts = list(best[0].values), list(best[0].texts)
     added = values[len(predictor.table_columns(options)[0]) :]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from molslice.data.molecules.name_column import find_name_column
+from molslice.data.molecules.identifiers import find_name_column
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import open_molecules
 from molslice.explanation.explain import Explainer

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from molslice.chem.drawing import draw_smiles
-from molslice.data.molecules.name_column import find_name_column
+from molslice.data.molecules.identifiers import find_name_column
 from molslice.data.molecules.tables import MoleculeTable
 from molslice.explanation.explain import Explainer
 from molslice.explanation.result import Contributions

@@ -9,7 +9,7 @@ Modules beside the data sets `csv`, `pcqm4m`, `prepared` and `corpus`:
     report: Counts of what was prepared.
     tables: Reads files of molecules in any format.
     smiles_column: Finds the column of SMILES.
-    name_column: Finds the column of names.
+    identifiers: Finds the columns of names and numbers of compounds.
     limits: Reads values that are limits, such as `>10`.
     side_columns: Finds columns with the relations or units of the targets.
     store, store_writer: A folder of memory-mapped arrays, and how it is written.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from molslice.chem.molblock import sd_record
-from molslice.data.molecules.name_column import find_name_column
+from molslice.data.molecules.identifiers import find_name_column
 from molslice.files.atomic import atomic_file
 from molslice.files.tables import open_table
 from molslice.inference.columns import distinct_columns

@@ -1,8 +1,8 @@
-"""The column of names of a table."""
+"""The columns of names and numbers of a table."""
 
 import pytest
 
-from molslice.data.molecules.name_column import find_name_column
+from molslice.data.molecules.identifiers import find_name_column
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from molslice.data.molecules.name_column import find_name_column
         (["smiles", "ID", "name"], "name"),
         (["name", "smiles", "name", "id"], "id"),  # which of two is meant is not clear
         (["smiles", "target name"], None),
+        (["InChIKey", "molecule", "smiles"], "molecule"),
+        (["label", "smiles"], None),  # of a class
     ],
 )
 def test_names_come_before_numbers_of_compounds(columns, name):
