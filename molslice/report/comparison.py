@@ -236,8 +236,11 @@ def _defined(number: float) -> float | None:
 
 def _held_out(predictor: AnyPredictor, measured: Measured | None) -> _HeldOut | None:
     if isinstance(predictor, FittedPredictor):
-        path = predictor.folder / HELD_OUT
-        rows = read_rows(predictor, path if path.is_file() else predictor.folder / ROWS)
+        files = (predictor.folder / name for name in (HELD_OUT, ROWS))
+        path = next(filter(Path.is_file, files), None)
+        if path is None:  # models that ship do not have their rows
+            return None
+        rows = read_rows(predictor, path)
         test = np.flatnonzero(rows.is_test).tolist()
         keys = [(rows.smiles[row], *rows.given[row]) for row in test]
         return _HeldOut(_places(keys), rows.truth[test], rows.predicted[test]) if len(test) else None

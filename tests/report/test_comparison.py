@@ -143,6 +143,13 @@ def test_a_model_without_data_has_the_errors_of_its_training(compare, folder, tm
     assert "model has the errors of its training alone: " in capsys.readouterr().err
 
 
+def test_a_fit_that_ships_without_its_rows_has_the_errors_of_its_record(compare):
+    result, _ = compare("solubility", "b")
+    assert result["errors"][0]["cross_validated"] == pytest.approx(0.3631, abs=1e-4)
+    assert result["differences"] == []
+    assert "solubility has no target in common with the others." in result["verdict"]
+
+
 def test_a_clear_difference_names_the_better_model():
     labels = "logS", "new", "old", "nm"
     assert str(Difference(*labels, "mae", 30, 0.5, 0.7, 0.05)) == (
