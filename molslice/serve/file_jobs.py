@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
@@ -187,8 +188,12 @@ class FileJobs:
             A future of the file, with the exceptions of `WorkerProcess.call`.
 
         Raises:
+            MolsliceError: A row is given twice, so that a file could be larger than the result.
             QueueFullError: Too many files are waiting to be written.
         """
+        if rows is not None and len(set(rows)) < len(rows):
+            repeated, _ = Counter(rows).most_common(1)[0]
+            raise MolsliceError(f"row {repeated} is given twice")
         with self._lock:
             if self._closed:
                 raise WorkerLostError("the service is ending")

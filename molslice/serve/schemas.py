@@ -169,7 +169,9 @@ class RowsRequest(BaseModel):
 
     format: Literal["csv", "sdf", "xlsx"] = Field(description="one of `formats` of /limits")
     rows: list[int] | None = Field(
-        None, description="numbers of the rows from 1, in this order; by default all", examples=[[3, 1]]
+        None,
+        description="numbers of rows from 1, each once, in this order; by default all",
+        examples=[[3, 1]],
     )
     columns: dict[str, list[str]] = Field(
         {}, description="further columns, a cell for each row", examples=[{"rank": ["1", "2"]}]

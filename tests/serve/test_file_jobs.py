@@ -327,6 +327,7 @@ def test_chosen_rows_are_written_in_their_order_in_each_format(client, tmp_path)
     [
         ({"format": "csv", "rows": [4]}, 422, "row 4 is not available"),
         ({"format": "csv", "rows": [0]}, 422, "row 0 is not available"),
+        ({"format": "csv", "rows": [2, 1, 1]}, 422, "row 1 is given twice"),
         ({"format": "doc"}, 422, "format"),
     ],
 )

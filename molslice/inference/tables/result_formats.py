@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from molslice.types import MolsliceError
 
 FORMATS = (".csv", ".sdf", ".xlsx")
 MOST_ROWS = 100_000  # of an SD file or a workbook
+MOST_COLUMNS = 16_384  # of a workbook, in Excel
 CHUNK_ROWS = 256  # between two reports of progress
 LONGEST_CELL = 32_767  # characters, in Excel
 EXACT_DIGITS = 15  # of a number in Excel
@@ -48,8 +50,8 @@ def write_rows(
         report: Called with the number of rows written so far.
 
     Raises:
-        MolsliceError: A row does not exist, there are too many, a column has another number of cells, or
-            openpyxl is not installed.
+        MolsliceError: A row does not exist, there are too many rows or columns, a column
+            has another number of cells, or openpyxl is not installed.
         OSError: The file cannot be written.
     """
     with open_table(source) as table:
@@ -120,6 +122,8 @@ def _write_workbook(target: Path, names: Sequence[str], cells: Rows) -> None:
         from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
     except ImportError as error:
         raise MolsliceError("Excel workbooks need openpyxl: pip install 'molslice[excel]'") from error
+    if len(names) > MOST_COLUMNS:  # openpyxl would write a file that Excel does not open
+        raise MolsliceError(f"more than {MOST_COLUMNS:,} columns; write CSV")
     book = Workbook(write_only=True)
     sheet = book.create_sheet("predictions")
     sheet.freeze_panes = "A2"
@@ -134,10 +138,14 @@ def _write_workbook(target: Path, names: Sequence[str], cells: Rows) -> None:
         sheet.append([as_text(name) for name in names])
         for row in cells:
             sheet.append([_number(cell) if _is_number(cell) else as_text(cell) for cell in row])
-    finally:
-        sheet.close()
-    with atomic_file(target) as raw:
-        book.save(raw)
+        with atomic_file(target) as raw:
+            book.save(raw)
+    except BaseException:
+        if not sheet.closed:
+            sheet.close()
+        with suppress(FileNotFoundError):  # openpyxl keeps its temporary file until the process ends
+            sheet._writer.cleanup()
+        raise
 
 
 def _is_number(text: str) -> bool:

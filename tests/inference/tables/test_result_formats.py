@@ -1,6 +1,7 @@
 """Rows of a result as CSV, SD file and workbook."""
 
 import sys
+import tempfile
 
 import openpyxl
 import pytest
@@ -73,9 +74,15 @@ def test_what_cannot_be_written_is_refused_and_leaves_no_file(write, tmp_path, m
     with pytest.raises(MolsliceError, match="row 4 is not available"):
         write(text, ".sdf", [1, 4])
     monkeypatch.setattr(result_formats, "MOST_ROWS", 2)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     for ending in (".sdf", ".xlsx"):
         with pytest.raises(MolsliceError, match="more than 2 rows; write CSV"):
             write(text, ending)
+    (tmp_path / "temporary").rmdir()
+    columns = {f"c{number}": ["1"] * 3 for number in range(16_384)}
+    with pytest.raises(MolsliceError, match="more than 16,384 columns; write CSV"):
+        write(text, ".xlsx", columns=columns)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(MolsliceError, match="pip install"):
         write(text, ".xlsx")
