@@ -127,6 +127,20 @@ def test_a_row_opens_to_the_molecule_and_back(open_page):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Open benzene"
 
 
+def test_a_table_is_there_again_after_a_molecule_that_has_no_prediction(open_page):
+    page = open_page()
+    paste(page, LIST, 4)
+    page.route("**/predict", lambda route: route.fulfill(status=503, json={"detail": "not now"}))
+    page.get_by_role("button", name="Open benzene").click()
+    wait_until(lambda: page.locator("#smiles-problem").inner_text() == "not now")
+    assert len(listed(page)) == 4
+    assert page.locator("#table").is_visible()
+    page.unroute("**/predict")
+    page.get_by_role("button", name="Open benzene").click()
+    page.wait_for_selector("#values td.number")
+    assert page.locator("#table").is_hidden()
+
+
 def test_another_model_predicts_the_list_again(open_page):
     page = open_page()
     paste(page, LIST, 4)

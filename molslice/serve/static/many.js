@@ -137,14 +137,17 @@ export function showTableProblem(message) {
   problem.hidden = false;
 }
 
-// Show the table that is there, at the row that was opened.
-export function returnToRows() {
-  section.hidden = false;
+// Move to the row that was opened.
+export function focusRows() {
   (opened ?? title).focus();
 }
 
 export function hideRows() {
   section.hidden = true;
+}
+
+export function unhideRows() {
+  section.hidden = false;
 }
 
 export function setFormats(formats) {

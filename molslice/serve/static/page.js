@@ -5,7 +5,7 @@ import { openEditor } from "./editor.js";
 import { watchFiles, predictFile } from "./files.js";
 import { hideInsight, showDomain, showExplanation } from "./insight.js";
 import {
-  hideRows, returnToRows, setFormats, showProgress, showRows, showTableProblem, update,
+  focusRows, hideRows, setFormats, showProgress, showRows, showTableProblem, unhideRows, update,
 } from "./many.js";
 import { offerNext, stopNext } from "./next.js";
 import { readList } from "./pasted.js";
@@ -87,8 +87,10 @@ function givenConditions() {
   return given.length ? Object.fromEntries(given) : null;
 }
 
+// Say why there is no prediction; a table that was there before is there again.
 function showProblem(message) {
   result.hidden = true;
+  if (table !== null) showTableAgain();
   problem.textContent = message;
   problem.hidden = false;
   smiles.setAttribute("aria-invalid", "true");
@@ -206,6 +208,11 @@ function showTable(source, again) {
   if (section.getBoundingClientRect().top > innerHeight / 2) section.scrollIntoView();
 }
 
+function showTableAgain() {
+  shown = table.again;
+  unhideRows();
+}
+
 function openRow(row, { model, conditions }) {
   predictOne({ text: row.smiles, model, conditions: row.conditions ?? conditions ?? null, name: row.name });
   resultTitle.focus();
@@ -273,9 +280,9 @@ document.getElementById("back").addEventListener("click", () => {
   latest += 1;
   looks += 1;
   button.disabled = false;
-  shown = table.again;
   result.hidden = true;
-  returnToRows();
+  showTableAgain();
+  focusRows();
 });
 document.getElementById("table-stop").addEventListener("click", () => {
   table = { source: null, again: table.again };
