@@ -22,7 +22,6 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
-from molslice.learners.stacking import Stack
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType, column_slices, part_slices
 from molslice.tasks.targets import TargetInfo
@@ -265,21 +264,16 @@ def _score_of_prediction(predictor: FittedPredictor, target: int, class_name: st
         predictor.target_names[target],
         _unit(predictor, target),
         1.0 if has_classes else predictor.targets.std[target],
-        is_logarithmic=not has_classes and _stack(predictor, target).logarithmic,
+        is_logarithmic=not has_classes and predictor.is_logarithmic(target),
         several=several,
     )
-
-
-def _stack(predictor: FittedPredictor, target: int) -> Stack:
-    return predictor.model.stacks[[*part_slices(predictor.types)][target].start]
 
 
 def _unit(predictor: FittedPredictor, target: int) -> str:
     if predictor.types[target].has_classes:
         return LOG_ODDS
     unit = predictor.target_units[target]
-    is_logarithmic = _stack(predictor, target).logarithmic
-    return f"log10({unit or predictor.target_names[target]})" if is_logarithmic else unit
+    return f"log10({unit or predictor.target_names[target]})" if predictor.is_logarithmic(target) else unit
 
 
 def _score_of_networks(predictor: FittedPredictor, target: int, least_weight: float) -> Score:

@@ -196,6 +196,10 @@ class FittedPredictor(SmilesPredictor):
         """What each target is; see `SmilesPredictor.types`."""
         return self.model.types
 
+    def is_logarithmic(self, target: int) -> bool:
+        """Return whether the logarithm of a target is learned."""
+        return self.model.stacks[[*part_slices(self.types)][target].start].logarithmic
+
     def labels(self, predicted: np.ndarray) -> list[tuple[str, ...]] | None:
         """Return the name of the chosen class of each target of several, for each row; "" for NaN.
 

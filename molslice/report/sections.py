@@ -50,7 +50,6 @@ from molslice.report.page import (
 )
 from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
-from molslice.tasks.target_types import part_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import brier_score, class_calibration_errors, rank_correlation
 
@@ -140,8 +139,7 @@ def predictions(measured: Measured) -> Html:
                 tables.append(paragraph(note, soft=True))
             continue
         model = measured.predictor
-        place = [*part_slices(measured.types)][index].start
-        logarithmic = isinstance(model, FittedPredictor) and model.model.stacks[place].logarithmic
+        logarithmic = isinstance(model, FittedPredictor) and model.is_logarithmic(index)
         parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
         missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
         charts.append((parity, f"{name}: predictions against measurements{missing}."))

@@ -11,6 +11,7 @@ import numpy as np
 from molslice.chem.drawing import draw_smiles
 from molslice.chem.smiles import ChemError
 from molslice.files.atomic import write_atomically
+from molslice.inference.fitted import FittedPredictor
 from molslice.report.charts import draw_suspects
 from molslice.report.page import (
     Html,
@@ -113,12 +114,12 @@ def _suspects(examined: Examined, predictor: AnyPredictor) -> Html:
         )
         parts.append(paragraph(note, soft=True))
     charts = []
-    logarithms = {pair.target for pair in examined.pairs if pair.is_logarithm}
-    units = dict(zip(predictor.target_names, predictor.target_units, strict=True))
-    kinds = dict(zip(predictor.target_names, predictor.types, strict=True))
     for name, points in examined.judged.items():
-        if len(points[0]) and not kinds[name].has_classes:
-            chart = draw_suspects(*points, with_unit(name, units[name]), logarithmic=name in logarithms)
+        index = predictor.target_names.index(name)
+        if len(points[0]) and not predictor.types[index].has_classes:
+            logarithmic = isinstance(predictor, FittedPredictor) and predictor.is_logarithmic(index)
+            label = with_unit(name, predictor.target_units[index])
+            chart = draw_suspects(*points, label, logarithmic=logarithmic)
             charts.append((chart, f"{name}: suspicious values are orange"))
     parts += [figures(charts)] if charts else []
     drawn = [(_drawing(one.place.smiles), _suspect_lines(one)) for one in examined.suspects[:DRAWN]]

@@ -17,7 +17,6 @@ from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
-from molslice.tasks.target_types import part_slices
 from molslice.uncertainty.scores import rank_correlation
 
 FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
@@ -155,8 +154,8 @@ def _verdict(measured: Measured, target: int) -> str:
 
 
 def _is_logarithmic(measured: Measured, target: int) -> bool:
-    model, place = measured.predictor, [*part_slices(measured.types)][target].start
-    return isinstance(model, FittedPredictor) and model.model.stacks[place].logarithmic
+    model = measured.predictor
+    return isinstance(model, FittedPredictor) and model.is_logarithmic(target)
 
 
 def _of_number(case: _Case) -> str:

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from molslice.cli import main
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import TABLE_ROWS
 from molslice.inference.load import load_model
+from molslice.report import suspects_files
 from molslice.report.suspects import examine
 from molslice.types import MolsliceError
 from molslice.uncertainty.tails import least_probability, usual_error
@@ -193,6 +195,15 @@ def test_older_folders_are_examined_by_their_rows(name):
     assert examined.values == 22
     assert {one.place.file for one in examined.suspects} <= {"rows.csv"}
     assert (name == "fit_pairs") <= (examined.pairs == ())
+
+
+def test_the_chart_of_a_learned_logarithm_has_logarithmic_axes_also_without_pairs(monkeypatch):
+    axes, model = [], load_model(SAVED / "fit_log")
+    monkeypatch.setattr(
+        suspects_files, "draw_suspects", lambda *points, logarithmic: axes.append(logarithmic) or ""
+    )
+    suspects_files.suspects_page(replace(examine(model), pairs=()), model)
+    assert axes == [True]
 
 
 def test_classes(tmp_path):
