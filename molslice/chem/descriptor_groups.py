@@ -260,7 +260,9 @@ def _of_hydrogens(graph: Graph, atom: int) -> Contribution:
     if number != OXYGEN or is_aromatic or hydrogens > 1:
         return H2
     numbers, on_acid = set(), False
-    for neighbor, _ in graph.neighbors[atom]:
+    for neighbor, bond in graph.neighbors[atom]:
+        if graph.bonds[bond][0] not in (Chem.BondType.SINGLE, Chem.BondType.AROMATIC):
+            continue  # as of a protonated ketone
         other, is_ring, more, degree, *_ = graph.kinds[neighbor]
         if other not in (CARBON, NITROGEN, OXYGEN, SULFUR):
             return H2

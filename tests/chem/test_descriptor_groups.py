@@ -50,6 +50,8 @@ ODD = [
     "FC(F)(F)c1ccc(cc1)N=Nc1ccccc1",
     "C[Si](C)(C)/C/1=C/C=C\\C(=C/C#CC2=C1C(=O)C3=CC=CC=C32)\\O",  # an aromatic triple bond
     "CC~O",  # a bond without an order
+    "CC(=[OH+])C",
+    "CS(=[OH+])C.CN=[OH+]",
     "C" * 120,
 ]
 
