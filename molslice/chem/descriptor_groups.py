@@ -288,14 +288,14 @@ def _electric_states(graph: Graph) -> Values:
     degrees = np.array([kind[3] for kind in graph.kinds], float)
     valences = np.array([OUTER[kind[0]] - kind[2] for kind in graph.kinds])
     periods = PERIODS[[kind[0] for kind in graph.kinds]]
-    own = np.zeros(len(degrees))
-    np.divide(4.0 / (periods * periods) * valences + 1, degrees, out=own, where=degrees > 0)
+    intrinsic = np.zeros(len(degrees))
+    np.divide(4.0 / (periods * periods) * valences + 1, degrees, out=intrinsic, where=degrees > 0)
     distances = Chem.GetDistanceMatrix(graph.mol, useBO=False, useAtomWts=False) + 1
-    parts = own - own[:, None]
+    parts = intrinsic - intrinsic[:, None]
     parts /= distances * distances
     if distances.max() >= FAR:
         parts[distances >= FAR] = 0.0
-    states = np.add.reduce(parts, axis=0) + own  # adds one row after the other
+    states = np.add.reduce(parts, axis=0) + intrinsic  # adds one row after the other
     sizes = np.abs(states)
     return {
         "MaxEStateIndex": states.max(),

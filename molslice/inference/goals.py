@@ -160,12 +160,12 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, str, str, str, str]:
     for name in sorted(names, key=len, reverse=True):  # a name may have the characters of a relation
         pattern = rf"(?:(.*?)({_RELATION}))?\s*{re.escape(name.strip())}\s*({_RELATION})(.*)"
         if match := re.fullmatch(pattern, text.strip()):
-            first, before, after, last = (part or "" for part in match.groups())
+            first, before, after, last = (group or "" for group in match.groups())
             return first.strip(), before, name, after, last.strip()
     match = re.fullmatch(rf"(?:(.*?)({_RELATION}))?(.*?)({_RELATION})(.*)", text.strip())
     if match is None:
         raise MolsliceError(f"invalid goal {text!r}: give a target and a limit or class, such as {EXAMPLES}")
-    first, before, name, after, last = (part or "" for part in match.groups())
+    first, before, name, after, last = (group or "" for group in match.groups())
     return first.strip(), before, name.strip(), after, last.strip()
 
 

@@ -198,10 +198,10 @@ class Trees:
         starts = np.tile(np.arange(rows) * width, len(self.roots))[walking]
         while len(walking):
             nodes = places[walking]
-            found = values[starts + self.feature[nodes]]
-            goes_left = found <= self.threshold[nodes]
+            compared = values[starts + self.feature[nodes]]
+            goes_left = compared <= self.threshold[nodes]
             if has_missing:
-                goes_left |= np.isnan(found) & self.missing_left[nodes]
+                goes_left |= np.isnan(compared) & self.missing_left[nodes]
             nodes = children[2 * nodes + goes_left]
             places[walking] = nodes
             goes_on = self.left[nodes] != nodes

@@ -321,7 +321,7 @@ class _Rows:
     def held_out_rows(self, index: int) -> np.ndarray:
         """Find the rows of `rows.csv` that the held-out rows of a target are, int [n]."""
         held_out, columns = self.calibration.targets[index], [*column_slices(self.types)][index]
-        found, row = [], -1
+        matched, row = [], -1
         for truth, predicted in zip(held_out.truth, held_out.predicted, strict=True):
             row += 1
             while row < len(self.rows) and not (
@@ -332,8 +332,8 @@ class _Rows:
                 row += 1
             if row == len(self.rows):
                 raise MolsliceError(f"{self.file} does not fit the calibration of {self.predictor.name}")
-            found.append(row)
-        return np.array(found, np.int64)
+            matched.append(row)
+        return np.array(matched, np.int64)
 
     def limit(self, index: int, row: int) -> str:
         """Return the limit of a target in a row, such as `>10`; "" without one."""

@@ -91,8 +91,8 @@ class SimilarityRule:
         nearest, sizes = similarities[order], errors[order] / errors[order].mean()
         held = None if covered is None else covered[order]
         groups = tuple(
-            _group(nearest[part], sizes[part], None if held is None else held[part])
-            for part in np.split(np.arange(len(order)), _ends(len(order)))
+            _group(nearest[rows], sizes[rows], None if held is None else held[rows])
+            for rows in np.split(np.arange(len(order)), _ends(len(order)))
         )
         rows = np.array([group.rows for group in groups])
         expected, _ = _decreasing(np.array([group.error for group in groups]), rows)

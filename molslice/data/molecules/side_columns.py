@@ -102,9 +102,9 @@ def split_unit(name: str) -> tuple[str, str]:
         `logS` and `log mol/L` for `logS [log mol/L]` or `logS (log mol/L)`; the name and "" if there is no
         unit in brackets at its end, as in `(R)-logP` or `activity [pKi]`.
     """
-    found = _BRACKETS.fullmatch(name.strip())
-    unit = ((found["square"] or found["round"]) if found else "").strip()
-    return (found[1], unit) if found and _UNIT_IN_NAME.fullmatch(unit) else (name, "")
+    match = _BRACKETS.fullmatch(name.strip())
+    unit = ((match["square"] or match["round"]) if match else "").strip()
+    return (match[1], unit) if match and _UNIT_IN_NAME.fullmatch(unit) else (name, "")
 
 
 def columns_beside(

@@ -90,7 +90,7 @@ class _ScoredRows(TableRows):
 
 
 class _Spool:
-    """The rows of a table in a temporary file, with what orders them in memory: 22 bytes for each row."""
+    """The rows of a table in a temporary file, with what orders them in memory: 26 bytes for each row."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._places = stream, array("q")
