@@ -235,7 +235,9 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
             raise MolsliceError(f"{path} has no column {missing[0]!r}")
         rows = list(reader)
     try:
-        truth = [[_value(row[name], one) for name, one in zip(measured, types, strict=True)] for row in rows]
+        truth = [
+            [read_value(row[name], one) for name, one in zip(measured, types, strict=True)] for row in rows
+        ]
         numbers = [[float(row[name] or "nan") for name in predicted] for row in rows]
     except (TypeError, ValueError) as error:
         raise MolsliceError(f"cannot read {path}: {error}") from error
@@ -248,7 +250,7 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
     )
 
 
-def _value(cell: str, of_target: TargetType) -> float:
+def read_value(cell: str, of_target: TargetType) -> float:
     """Return the number in a cell, or the index of its class; NaN for an empty cell."""
     if not cell:
         return float("nan")

@@ -10,6 +10,7 @@ import numpy as np
 from molslice.chem.drawing import draw_molecule
 from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, describe_domain, domain_rows, further_rows, result_rows
+from molslice.folders.fitted import ROWS
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import rank_texts, size_label, size_of
 from molslice.report.charts import (
@@ -48,6 +49,7 @@ from molslice.report.page import (
     side_by_side,
     table,
 )
+from molslice.report.table_rows import MeasuredRow, knows_table, read_table_rows
 from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
@@ -56,6 +58,7 @@ from molslice.uncertainty.scores import brier_score, class_calibration_errors, r
 MOST_TARGETS = 6  # with charts and molecules
 MOST_CLASSES = 6  # with charts
 MOLECULES = 6  # drawn in each group
+LISTED_ROWS = 4  # of a molecule that was measured several times
 FEWEST = 5  # molecules of an element that has a row
 COVERAGE = ("rows", "interval", "covered")
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the probability of class 1
@@ -298,7 +301,8 @@ def groups(measured: Measured) -> Html:
 
 def examples(measured: Measured) -> Html:
     """Return drawings of the worst and the best predictions."""
-    split, parts, identifiers = measured.judged, [], _identifiers(measured)
+    split, parts = measured.judged, []
+    identifiers, table_rows = _identifiers(measured), _rows_of_table(measured)
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         known = split.known(index)
         if measured.types[index].several is None:
@@ -308,7 +312,7 @@ def examples(measured: Measured) -> Html:
             off = 1.0 - probabilities[np.arange(len(labels)), labels]
         order = known[np.argsort(-off, kind="stable")]
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
-            drawn = [_card(measured, int(place), index, unit, identifiers) for place in chosen]
+            drawn = [_card(measured, int(place), index, unit, identifiers, table_rows) for place in chosen]
             parts.append(cards(f"{title} predictions of {name}, {split.name}", drawn))
     return section(*parts, *_left_out(measured))
 
@@ -475,6 +479,38 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     return bars([kind, "molecules", label], lines)
 
 
+def _rows_of_table(measured: Measured) -> Mapping[int, Sequence[MeasuredRow]] | None:
+    """Return the rows of the table of each row of a fit; None for other data.
+
+    They are empty if the folder does not know the table.
+    """
+    model, dataset = measured.predictor, measured.dataset
+    if not isinstance(model, FittedPredictor) or dataset.source != str(model.folder / ROWS):
+        return None
+    rows: dict[int, list[MeasuredRow]] = {}
+    for one in read_table_rows(model, len(dataset.targets)) if knows_table(model) else ():
+        rows.setdefault(one.row, []).append(one)
+    return rows
+
+
+def _describe_rows(measured: Measured, target: int, rows: Sequence[MeasuredRow]) -> str:
+    """Describe the rows of the table with a value of a target, and say that several values were merged."""
+    model, with_value = measured.predictor, [one for one in rows if math.isfinite(one.values[target])]
+    assert isinstance(model, FittedPredictor)
+    places, source = [one.place for one in with_value or rows], model.model.about["source"]
+    if not places:
+        return ""
+    listed = [f"{place.row}" + f" of {place.file}" * (place.file != source) for place in places]
+    more = f" and {len(listed) - LISTED_ROWS} more" if len(listed) > LISTED_ROWS else ""
+    text = f"row{'s' * (len(listed) > 1)} {', '.join(listed[:LISTED_ROWS])}{more}"
+    if len(with_value) < 2:
+        return text
+    mean = ""
+    if not measured.types[target].has_classes:
+        mean = "geometric mean of " if model.is_logarithmic(target) else "mean of "
+    return f"{text}, {mean}{len(with_value)} measurements"
+
+
 def _identifiers(measured: Measured) -> list[list[str]]:
     """Return the cells of the columns that name the molecules of a fit; empty if the data have none."""
     model, dataset = measured.predictor, measured.dataset
@@ -486,24 +522,32 @@ def _identifiers(measured: Measured) -> list[list[str]]:
 
 
 def _card(
-    measured: Measured, place: int, target: int, unit: str, identifiers: list[list[str]]
+    measured: Measured,
+    place: int,
+    target: int,
+    unit: str,
+    identifiers: list[list[str]],
+    table_rows: Mapping[int, Sequence[MeasuredRow]] | None,
 ) -> tuple[Html, list[str]]:
     split, row = measured.judged, int(measured.judged.rows[place])
     molecule = measured.dataset.store.arrays(row)
     drawings = [draw_molecule(molecule, ".svg", numbered=False, dark=dark).decode() for dark in (False, True)]
     suffix = f" {unit}" if unit else ""
+    where = f"row {row + 1}"
+    if table_rows is not None:
+        where = _describe_rows(measured, target, table_rows.get(row, ()))
     truth, predicted = split.truth[place, target], split.values(target)[place]
     if (several := measured.types[target].several) is None:
         lines = [
             f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
-            f"error {predicted - truth:+.3g}{suffix}, row {row + 1}",
+            ", ".join(filter(None, (f"error {predicted - truth:+.3g}{suffix}", where))),
         ]
     else:
         chances = split.predicted[place, split.columns[target]]
         name, chosen = several.names[int(truth)], several.names[int(several.choose(chances))]
         lines = [
             f"measured {name}, predicted {chosen}",
-            f"probability of {name} {chances[int(truth)]:.2f}, row {row + 1}",
+            ", ".join(filter(None, (f"probability of {name} {chances[int(truth)]:.2f}", where))),
         ]
     if name := ", ".join(filter(None, (cells[row] for cells in identifiers))):
         lines.insert(0, name)

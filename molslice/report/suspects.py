@@ -4,11 +4,9 @@ A value is suspicious if it is outside the 99% interval of its out-of-fold predi
 another value of the same molecule. The folder of the fit has all that is needed.
 """
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -16,12 +14,13 @@ from molslice.chem.canonical import canonical_molecule
 from molslice.chem.matched_pairs import find_matched_pairs
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.tables import open_molecules
-from molslice.files.received import check_received
 from molslice.files.urls import File
-from molslice.folders.fitted import ORIGIN_COLUMNS, ROWS, TABLE_ROWS, row_columns
+from molslice.folders.fitted import ROWS, row_columns
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.uncertainty import two_classes
+from molslice.report.measure import read_value
+from molslice.report.table_rows import MeasuredRow, TableRow, knows_table, read_csv, read_table_rows
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import HeldOut
@@ -33,25 +32,6 @@ LEVEL = 0.99
 SHOWN = 3  # other values of a molecule in a reason
 ENOUGH = 20  # molecules with several values, whose differences say what is usual
 CHUNK_ROWS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A row of the table of the fit, or of `rows.csv` if the folder does not know the table.
-
-    Attributes:
-        file: Name of the file.
-        row: Number of the row, from 1 after the column names.
-        line: The line in the file, of a workbook the row in Excel; None if it is not known.
-        smiles: The SMILES.
-        name: What the table calls it; "" if it has no names.
-    """
-
-    file: str
-    row: int
-    line: int | None
-    smiles: str
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,27 +239,19 @@ class _Rows:
         self.predictor, self.file = predictor, predictor.folder / ROWS
         self.types, self.names = predictor.types, predictor.target_names
         self.columns, self.units = row_columns(self.names), predictor.target_units
-        self.rows = _read(self.file, [*self.columns, "smiles", "split"])
+        self.rows = read_csv(self.file, [*self.columns, "smiles", "split"])
         self.calibration = predictor.find_calibration()
         predicted = prediction_row_columns(self.names, self.types, predictor.condition_names)
         try:
-            values = [self._numbers(row, self.columns) for row in self.rows]
+            targets = [*zip(self.columns, self.types, strict=True)]
+            values = [[read_value(row[name], one) for name, one in targets] for row in self.rows]
             cells = [[float(row[name] or "nan") for name in predicted] for row in self.rows]
         except (KeyError, ValueError) as error:
             raise MolsliceError(f"cannot read {self.file}: {error}") from error
         self.values = np.array(values).reshape(len(self.rows), len(self.columns))
         self.predictions = np.array(cells).reshape(len(self.rows), len(predicted))
-        self.knows_table = (predictor.folder / TABLE_ROWS).is_file()
+        self.knows_table = knows_table(predictor)
         self.entries = self._read_entries()
-
-    def _numbers(self, cells: Mapping[str, str], columns: Sequence[str]) -> list[float]:
-        """Return the value of each target, for a class its index; NaN for an empty cell."""
-        numbers = []
-        for one, name in zip(self.types, columns, strict=True):
-            has_name = cells[name] and (one.several is not None or one.words)
-            number = one.class_names.index(cells[name]) if has_name else float(cells[name] or "nan")
-            numbers.append(float(number))
-        return numbers
 
     def text(self, index: int, value: float) -> str:
         """Return a value of a target as text, for a class its name."""
@@ -291,26 +263,15 @@ class _Rows:
         return tuple(self.rows[row].get(name, "") for name in self.predictor.condition_names)
 
     def _read_entries(self) -> list[_Entry]:
-        entries, file = [], self.predictor.folder / TABLE_ROWS
-        columns = row_columns(self.names, ORIGIN_COLUMNS)
-        known = [*ORIGIN_COLUMNS, *columns]
         if self.knows_table:
-            for cells in _read(file, known):
-                try:
-                    line = int(cells["line"]) if cells["line"] else None
-                    name = ", ".join(cell for column, cell in cells.items() if cell and column not in known)
-                    place = TableRow(cells["file"], int(cells["table_row"]), line, cells["smiles"], name)
-                    number = int(cells["row"])
-                    if not number <= len(self.rows):
-                        raise ValueError(f"row {number} of {len(self.rows)}")
-                    row = number - 1 if number > 0 else number
-                    entries.append(_Entry(place, row, row, self._numbers(cells, columns)))
-                except ValueError as error:
-                    raise MolsliceError(f"cannot read {file}: {error}") from error
+            rows = read_table_rows(self.predictor, len(self.rows))
         else:
-            for row, cells in enumerate(self.rows):
-                place = TableRow(self.file.name, row + 1, row + 2, cells["smiles"])
-                entries.append(_Entry(place, row, row, self.values[row].tolist()))
+            places = [
+                TableRow(self.file.name, number, number + 1, cells["smiles"])
+                for number, cells in enumerate(self.rows, 1)
+            ]
+            rows = [MeasuredRow(place, row, self.values[row].tolist()) for row, place in enumerate(places)]
+        entries = [_Entry(one.place, one.row, one.row, one.values) for one in rows]
         if self.predictor.fit_options.get("duplicates") == "keep":
             names = choose_fragments([one.place.smiles for one in entries], *self.predictor.treatment).smiles
             for one, name in zip(entries, names, strict=True):
@@ -497,30 +458,6 @@ def _find_pairs(
             of_target.append(replace(change, is_cliff=is_cliff))
         changes += sorted(of_target, key=lambda one: -abs(one.measured_change))
     return changes
-
-
-def _read(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Read a CSV of the folder.
-
-    Raises:
-        MolsliceError: It is missing or damaged.
-    """
-    check_received(file)
-    try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            if missing := [name for name in columns if name not in (reader.fieldnames or ())]:
-                raise ValueError(f"no column {missing[0]!r}")
-            rows = [*reader]
-        if any(value is None for row in rows for value in row.values()):
-            raise ValueError("a row has another number of cells")
-        return rows
-    except FileNotFoundError as error:
-        raise MolsliceError(
-            f"{file.parent} has no {file.name}, the rows of the fit; models that ship do not have it"
-        ) from error
-    except (OSError, ValueError, UnicodeDecodeError, csv.Error) as error:
-        raise MolsliceError(f"cannot read {file}: {error}") from error
 
 
 def _read_cells(

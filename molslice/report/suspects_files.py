@@ -26,7 +26,8 @@ from molslice.report.page import (
     section,
     table,
 )
-from molslice.report.suspects import Examined, PairChange, Suspect, TableRow
+from molslice.report.suspects import Examined, PairChange, Suspect
+from molslice.report.table_rows import TableRow
 from molslice.report.training import AnyPredictor, short_name
 from molslice.tasks.metrics import with_unit
 

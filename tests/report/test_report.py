@@ -15,7 +15,8 @@ from molslice.chem.scaffold import scaffolds
 from molslice.cli import main
 from molslice.cli.datasets import find_model_data
 from molslice.fitting.card import STANDARD_ERROR
-from molslice.folders.fitted import ROWS
+from molslice.fitting.fit import fit
+from molslice.folders.fitted import ROWS, TABLE_ROWS
 from molslice.inference.load import load_model
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training
@@ -417,6 +418,34 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     assert "gaussian process" in shown
     assert "Intervals are computed from out-of-fold predictions of the training rows." in shown
     assert "rank correlation of the error" in shown
+
+
+def test_the_cards_of_a_fit_have_the_rows_of_its_table(tmp_path):
+    smiles = ["C1CC", *embedded_smiles(30)]  # the first one cannot be read
+    lines = [f"m{row},{text},{len(text)},{row % 2}" for row, text in enumerate(smiles, 1)]
+    lines[9:9] = [f"again,{smiles[4]},99,"]
+    (tmp_path / "mine.csv").write_text("\n".join(["name,smiles,size,odd", *lines]) + "\n")
+    options = {"members": 2, "encoder": None, "quality": "fast", "scale": "linear", "quiet": True}
+    fit(tmp_path / "mine.csv", ["size", "odd"], tmp_path / "fit", split="all", **options)
+    captions = captions_of(tmp_path / "fit")
+    assert len(captions) == 24
+    for number, caption in enumerate(captions):
+        row = int(re.match(r"m(\d+)", caption)[1])
+        if row == 5:
+            assert (
+                "rows 5, 10, mean of 2 measurements<br>" in caption if number < 12 else "row 5<br>" in caption
+            )
+        else:
+            assert f", row {row + (row > 9)}<br>" in caption
+    assert captions[0].startswith("m5; again<br>")
+    (tmp_path / "fit" / TABLE_ROWS).unlink()  # as of an earlier version
+    older = captions_of(tmp_path / "fit")
+    assert older[0].startswith("m5; again<br>")
+    assert "row" not in "".join(older)
+
+
+def captions_of(folder):
+    return re.findall(r"<figcaption>(.*?)</figcaption>", sections.examples(measured_of(folder)))
 
 
 def test_predictions_are_not_mistaken_for_a_target_of_their_name(tmp_path):
