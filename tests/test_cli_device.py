@@ -14,6 +14,7 @@ from molslice.inference.tables.table import ROW_BYTES, estimate_rows
 from molslice.types import MolsliceError
 
 NAMED = "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
+SHIPPED = "molslice: gap-xtb: the model that ships with molslice\n"
 FIT = str(Path(__file__).parent / "saved_models" / "fit")  # without encoder
 
 
@@ -86,7 +87,7 @@ def test_a_gpu_is_named_if_the_loaded_model_computes_on_it(gpu, monkeypatch, cap
     on_gpu = SimpleNamespace(device=torch.device("cuda"))
     monkeypatch.setattr("molslice.inference.load.load_model", lambda *given, **named: on_gpu)
     assert load_chosen_model(arguments("auto")) is on_gpu
-    assert capsys.readouterr().err == NAMED
+    assert capsys.readouterr().err == SHIPPED + NAMED
 
 
 def test_rows_are_estimated_from_sizes(tmp_path):
@@ -148,7 +149,7 @@ def test_a_service_and_embeddings_name_the_gpu(gpu, monkeypatch, capsys, tmp_pat
     monkeypatch.setattr("molslice.serve.server.serve", stop)
     with pytest.raises(Stop):
         main(["serve", "gap-xtb", "--device", "auto"])
-    assert capsys.readouterr().err == NAMED
+    assert capsys.readouterr().err == SHIPPED + NAMED
     monkeypatch.setattr("molslice.inference.load.load_network", lambda *given, **named: None)
     monkeypatch.setattr("molslice.inference.embedding.Embedder", lambda network: None)
     monkeypatch.setattr("molslice.inference.tables.table.predict_table", stop)
@@ -156,4 +157,4 @@ def test_a_service_and_embeddings_name_the_gpu(gpu, monkeypatch, capsys, tmp_pat
     large.write_text("smiles\n" + "C" * ROW_BYTES * DEVICE_PARALLEL_ROWS)
     with pytest.raises(Stop):
         main(["embed", "gap-xtb", "--input", str(large), "--output", str(tmp_path / "out.csv")])
-    assert capsys.readouterr().err == NAMED
+    assert capsys.readouterr().err == SHIPPED + NAMED

@@ -142,6 +142,23 @@ def test_the_card_of_the_encoder_states_what_is_measured():
     assert load_model("encoder-small").embed(["CCO"]).shape == (1, 384)
 
 
+def test_a_shipped_model_is_named_where_a_folder_may_be_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = "molslice: logbb: the model that ships with molslice\n"
+    words = ["predict", "logbb", "--smiles", "CCO"]
+    assert main([*words, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["model"] == "logbb"
+    assert printed.err == said
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["export", "gap-xtb", "--out", "gap.pt2"]) == 0
+    assert capsys.readouterr().err.startswith(said.replace("logbb", "gap-xtb"))
+    shutil.copytree(Path(__file__).parent / "saved_models" / "fit", "logbb")
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_name_that_does_not_ship():
     with pytest.raises(MolsliceError, match="no model 'gap-xbt' ships with molslice"):
         find_pretrained("gap-xbt")

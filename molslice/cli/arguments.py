@@ -200,8 +200,18 @@ def load_chosen_model(
 
     device = choose_device(args, count_rows)
     model = load_model(args.model, device, fragment=args.fragment, wildcards=args.wildcards)
+    tell_shipped(args.model)
     tell_device(args, model.device)
     return model
+
+
+def tell_shipped(*models: str) -> None:
+    """Name the shipped models among `models` on standard error; a folder may have been meant."""
+    from molslice.cli.console import tell
+    from molslice.pretrained import is_shipped
+
+    for model in filter(is_shipped, models):
+        tell(f"{model}: the model that ships with molslice")
 
 
 def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:

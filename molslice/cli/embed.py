@@ -20,6 +20,7 @@ from molslice.cli.arguments import (
     add_strict,
     choose_device,
     tell_device,
+    tell_shipped,
 )
 from molslice.cli.console import say_failed_rows, tell, tell_treated_rows, write_json
 
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--json needs a file as --output, because both write to standard output")
     device = choose_device(args, partial(estimate_rows, args.input))
     embedder = Embedder(load_network(args.model, device, fragment=args.fragment, wildcards=args.wildcards))
+    tell_shipped(args.model)
     tell_device(args, device)
     report = predict_table(
         embedder,

@@ -8,7 +8,7 @@ RDKit and numpy. The file is compared with the model before the command ends.
 import argparse
 from dataclasses import asdict
 
-from molslice.cli.arguments import add_model, add_run_options, file_path
+from molslice.cli.arguments import add_model, add_run_options, file_path, tell_shipped
 from molslice.cli.console import say, tell, write_json
 
 SUMMARY = "write a model as ONNX, or as a program of torch.export"
@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     with reserved(args.out):
         report = export_model(args.model, args.out)
+    tell_shipped(args.model)
     if report.fragment != "keep":
         what = (
             "predicts the largest molecule of a mixture"

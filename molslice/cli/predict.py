@@ -21,6 +21,7 @@ from molslice.cli.arguments import (
     given_conditions,
     load_chosen_model,
     share,
+    tell_shipped,
 )
 from molslice.cli.console import (
     say,
@@ -110,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     _check_usage(args)
     if args.engine:  # its workers load the model again
         predictor = load_model(args.model, fragment=args.fragment, wildcards=args.wildcards)
+        tell_shipped(args.model)
     elif args.submission:
         predictor = load_chosen_model(args)
     elif args.smiles is not None:

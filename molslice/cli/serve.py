@@ -11,6 +11,7 @@ from molslice.cli.arguments import (
     positive,
     positive_number,
     tell_device,
+    tell_shipped,
 )
 from molslice.cli.console import say
 
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"serving {', '.join(args.models)} at {address} (Ctrl-C ends it)")
 
     device = choose_device(args)
+    tell_shipped(*args.models)
     tell_device(args, device)
     serve(
         args.models,

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from molslice.cli.arguments import add_model, add_run_options, file_or_url, file_path
+from molslice.cli.arguments import add_model, add_run_options, file_or_url, file_path, tell_shipped
 from molslice.cli.console import tell, text_table, write, write_json
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.types import MolsliceError
 
     predictor = load_model(args.model)
+    tell_shipped(args.model)
     folder = args.out or Path(f"{short_name(predictor)}_suspects")
     if folder.exists() and not folder.is_dir():
         raise MolsliceError(f"{folder} is a file; choose another folder")

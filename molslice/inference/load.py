@@ -22,7 +22,7 @@ from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
-from molslice.pretrained import find_pretrained, pretrained_names
+from molslice.pretrained import find_pretrained, is_shipped, pretrained_names
 from molslice.types import MolsliceError
 
 
@@ -108,7 +108,7 @@ def find_model(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.exists():
         return path
-    if len(path.parts) != 1 or str(name_or_path) not in pretrained_names():
+    if not is_shipped(name_or_path):
         raise MolsliceError(
             f"no model {str(name_or_path)!r}: no folder of that path, and the models that ship with "
             f"molslice are {', '.join(pretrained_names())}"

@@ -26,6 +26,7 @@ __all__ = [
     "ShippedModel",
     "ShippedTarget",
     "find_pretrained",
+    "is_shipped",
     "pretrained_names",
     "shipped_models",
 ]
@@ -87,6 +88,11 @@ class ShippedModel:
 def pretrained_names() -> list[str]:
     """Return the names of the shipped models, sorted."""
     return sorted(path.parent.name for path in _FOLDER.glob(f"*/{ABOUT}"))
+
+
+def is_shipped(name_or_path: str | Path) -> bool:
+    """Return whether a model is a shipped one: it has the name of one, and no folder here has this name."""
+    return str(name_or_path) in pretrained_names() and not Path(name_or_path).exists()
 
 
 def find_pretrained(name: str) -> Path:
