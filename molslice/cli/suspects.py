@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if not examined.knows_table:
         tell("an earlier version wrote the model: rows are the ones of rows.csv, and duplicates are merged")
     tell(
-        f"{len(examined.suspects):,} of {examined.values:,} values are suspicious; {len(examined.pairs):,} "
-        f"matched pairs, {cliffs:,} of them cliffs; written to {folder}"
+        f"{len(examined.suspects):,} of {examined.values:,} measured values are suspicious; "
+        f"{len(examined.pairs):,} matched pairs, {cliffs:,} of them cliffs; written to {folder}"
     )
     return 0
 

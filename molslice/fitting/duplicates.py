@@ -1,7 +1,8 @@
 """Rows of a fit with the same molecule and conditions: merge them to one row, keep them, or refuse them."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from molslice.fitting.limits import merged_bounds
 from molslice.types import MolsliceError
 
 SHOWN_CONFLICTS = 5
+LEAST_CONFLICT = 0.25  # of the standard deviation of the target
 SAME = 1e-9  # relative difference of values that count as equal
 
 
@@ -109,24 +111,51 @@ def _merge_identifiers(data: FitData, several: Sequence[Sequence[int]]) -> None:
             cells[rows[0]] = "; ".join(dict.fromkeys(filter(None, (cells[row] for row in rows))))
 
 
-def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
-    """List the largest differences between values of one molecule, with its name, the values and the rows.
+class Conflict(NamedTuple):
+    """Values of one molecule that differ by much.
 
-    A difference is relative to the standard deviation of the target; classes that differ come first.
+    Attributes:
+        target: Number of the target.
+        rows: The rows of the molecule.
+        size: The difference relative to the standard deviation of the target; infinite for classes.
     """
-    spreads = np.where(data.has_classes, 0.0, [np.nanstd(column) for column in data.targets.T])
-    several_files = len({origin.file for origin, *_ in data.origins}) > 1
-    sizes = []
-    for rows in differing:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a target without a value in these rows
-            ranges = np.nanmax(data.targets[rows], 0) - np.nanmin(data.targets[rows], 0)
+
+    target: int
+    rows: Sequence[int]
+    size: float
+
+
+def find_conflicts(
+    values: np.ndarray, has_classes: np.ndarray, molecules: Iterable[Sequence[int]]
+) -> list[Conflict]:
+    """Find the molecules whose values contradict each other the most, the largest difference first.
+
+    At most `SHOWN_CONFLICTS` are found, each with the target that differs the most. Classes that differ come
+    first; numbers differ by at least `LEAST_CONFLICT`.
+
+    Args:
+        values: The values of all rows, float64 [n, T], NaN where missing.
+        has_classes: Whether a target is no number, bool [T].
+        molecules: The rows of each molecule that has several.
+    """
+    conflicts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a target without a value
+        spreads = np.where(has_classes, 0.0, [np.nanstd(column) for column in values.T])
+        listed = [(rows, np.nanmax(values[rows], 0) - np.nanmin(values[rows], 0)) for rows in molecules]
+    for rows, ranges in listed:
         relative = np.divide(ranges, spreads, out=np.where(ranges > 0, np.inf, 0.0), where=spreads > 0)
-        index = int(np.nan_to_num(relative, posinf=np.inf).argmax())
-        sizes.append((float(relative[index]), index, rows))
-    largest = sorted(sizes, key=lambda one: -one[0])[:SHOWN_CONFLICTS]
-    lines = []
-    for _, index, rows in largest:
+        target = int(np.nan_to_num(relative, posinf=np.inf).argmax())
+        if relative[target] >= LEAST_CONFLICT:
+            conflicts.append(Conflict(target, rows, float(relative[target])))
+    return sorted(conflicts, key=lambda one: -one.size)[:SHOWN_CONFLICTS]
+
+
+def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
+    """List the largest differences between values of one molecule, with its name, the values and the rows."""
+    several_files = len({origin.file for origin, *_ in data.origins}) > 1
+    largest, lines = find_conflicts(data.targets, data.has_classes, differing), []
+    for index, rows, _ in largest:
         known = [row for row in rows if np.isfinite(data.targets[row, index])]
         names = data.types[index].class_names
         values = [names[int(v)] if names else f"{v:g}" for v in data.targets[known, index]]
@@ -138,8 +167,9 @@ def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
             places = "rows " + ", ".join(str(origin.row) for origin in origins)
         where = f" ({places})" if origins else ""
         lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(values)}{where}")
-    if len(differing) > len(largest):
-        lines.append(f"differences like these, but smaller: {len(differing) - len(largest):,} molecules")
+    if len(differing) > len(largest) > 0:
+        smaller = len(differing) - len(largest)
+        lines.append(f"differences like these, but smaller: {smaller:,} molecule{'s' * (smaller > 1)}")
     return lines
 
 

@@ -1,7 +1,8 @@
 """Measured values of a fit that may be wrong, and pairs of molecules whose values change a lot.
 
 A value is suspicious if it is outside the 99% interval of its out-of-fold prediction, or if it contradicts
-another value of the same molecule. The folder of the fit has all that is needed.
+another value of the same molecule. The fit names the largest contradictions; all of these are suspicious. The
+folder of the fit has all that is needed.
 """
 
 import math
@@ -15,6 +16,7 @@ from molslice.chem.matched_pairs import find_matched_pairs
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.urls import File
+from molslice.fitting.duplicates import LEAST_CONFLICT, Conflict, find_conflicts
 from molslice.folders.fitted import ROWS, row_columns
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
@@ -48,8 +50,8 @@ class Suspect:
         upper: The upper end, as `lower`.
         probability: The out-of-fold probability of the measured class; NaN for a number.
         excess: How large the error is, relative to the half of the interval, or how large the difference from
-            another value is, relative to the usual one; for classes, the least usual probability divided by
-            the one of the class. Above 1.
+            another value is, relative to the usual one or to `LEAST_CONFLICT`; for classes, the least usual
+            probability divided by the one of the class. At least 1.
         reasons: Why it is suspicious.
     """
 
@@ -129,7 +131,8 @@ class Examined:
 
     Attributes:
         model: Name of the model.
-        values: Number of values that have an out-of-fold prediction.
+        values: Number of values of the table that were compared with an out-of-fold prediction or with
+            another value of the molecule.
         suspects: The suspicious values, the most suspicious first; values of one molecule follow each other.
         pairs: The matched pairs, the largest measured change of each target first.
         knows_table: Whether the folder knows the rows of the table.
@@ -174,12 +177,14 @@ class _Judged:
         rows: The rows of `rows.csv` with an out-of-fold prediction, int [n].
         truth: Their values, float64 [n].
         predicted: Their predictions, or the probabilities of class 1, float64 [n].
+        compared: The numbers of the entries whose values were compared.
         suspects: The suspicious values by the number of their entry.
     """
 
     rows: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
+    compared: set[int] = field(default_factory=set)
     suspects: dict[int, Suspect] = field(default_factory=dict)
 
     def add(self, number: int, suspect: Suspect) -> None:
@@ -228,7 +233,7 @@ def examine(
             marks = np.array([row in wrong for row in target.rows.tolist()], bool)
             judged[name] = (target.truth, target.predicted, marks)
     columns, cells = ((), {}) if table is None else _read_cells(table, predictor, suspects)
-    values = sum(len(target.rows) for target in targets)
+    values = sum(len(target.compared) for target in targets)
     return Examined(predictor.name, values, suspects, tuple(pairs), fit.knows_table, judged, columns, cells)
 
 
@@ -252,6 +257,7 @@ class _Rows:
         self.predictions = np.array(cells).reshape(len(self.rows), len(predicted))
         self.knows_table = knows_table(predictor)
         self.entries = self._read_entries()
+        self.conflicts = self._find_conflicts()
 
     def text(self, index: int, value: float) -> str:
         """Return a value of a target as text, for a class its name."""
@@ -278,6 +284,15 @@ class _Rows:
                 if one.row >= 0:
                     one.molecule = canonical_molecule(name).smiles, self.conditions(one.row)
         return entries
+
+    def _find_conflicts(self) -> list[Conflict]:
+        """Find the conflicts that the fit names; their rows are numbers of entries."""
+        molecules: dict[object, list[int]] = {}
+        for number, entry in enumerate(self.entries):
+            molecules.setdefault(entry.molecule, []).append(number)
+        values = np.array([entry.values for entry in self.entries]).reshape(-1, len(self.names))
+        has_classes = np.array([one.has_classes for one in self.types])
+        return find_conflicts(values, has_classes, [rows for rows in molecules.values() if len(rows) > 1])
 
     def held_out_rows(self, index: int) -> np.ndarray:
         """Find the rows of `rows.csv` that the held-out rows of a target are, int [n]."""
@@ -328,33 +343,56 @@ def _judge_numbers(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
         name, unit = fit.names[index], fit.units[index]
         return Suspect(name, unit, entry.place, measured, predicted, *ends, math.nan, excess, (reason,))
 
-    several: dict[object, list[tuple[int, float]]] = {}
+    several: dict[object, dict[int, float]] = {}
     for number, entry in enumerate(fit.entries):
         value, place = entry.values[index], places.get(entry.row)
         if not math.isfinite(value) and place is not None:
             value = held_out.truth[place] if fit.limit(index, entry.row) else math.nan
         elif math.isfinite(value) and not (held_out.logarithmic and value <= 0):
-            several.setdefault(entry.molecule, []).append((number, held_out.transform_limit(value)))
+            several.setdefault(entry.molecule, {})[number] = held_out.transform_limit(value)
         if place is None or not math.isfinite(value) or (held_out.logarithmic and value <= 0):
             continue
+        judged.compared.add(number)
         error = abs(held_out.transform_limit(value) - centers[place])
         if error > halves[place]:
             judged.add(number, suspect(entry, error / halves[place], f"outside the {LEVEL:.0%} interval"))
     several = {name: values for name, values in several.items() if len(values) > 1}
-    gaps = {name: float(np.ptp([value for _, value in values])) for name, values in several.items()}
+    for numbers, excess in _contradictions(fit, index, several, {row: halves[places[row]] for row in places}):
+        for number in numbers:
+            others = [other for other in numbers if other != number]
+            judged.add(number, suspect(fit.entries[number], excess, _contradiction(fit, index, others)))
+    judged.compared.update(judged.suspects, *several.values())
+    return judged
+
+
+def _contradictions(
+    fit: _Rows, index: int, several: Mapping[object, Mapping[int, float]], halves: Mapping[int, float]
+) -> list[tuple[list[int], float]]:
+    """Find the molecules whose numbers contradict each other, and how much; see `Suspect.excess`.
+
+    Args:
+        fit: The rows.
+        index: Number of the target.
+        several: The values of each molecule that has several by the number of the entry, in the learned unit.
+        halves: The half of the interval of each row of `rows.csv` that has one.
+
+    Returns:
+        The numbers of the entries of each molecule, and the excess.
+    """
+    gaps = {name: float(np.ptp([*values.values()])) for name, values in several.items()}
     differing = np.array([gap for gap in gaps.values() if gap > 0])
     usual = usual_error(differing, LEVEL) if len(differing) >= ENOUGH else math.inf
+    contradictions = dict[object, tuple[list[int], float]]()
+    for conflict in fit.conflicts:
+        if conflict.target == index:
+            numbers = [row for row in conflict.rows if math.isfinite(fit.entries[row].values[index])]
+            contradictions[fit.entries[numbers[0]].molecule] = numbers, conflict.size / LEAST_CONFLICT
     for name, values in several.items():
-        place = places.get(fit.entries[values[0][0]].row)
-        limit = min(usual, math.inf if place is None else halves[place])
+        numbers = [*values]
+        limit = min(usual, halves.get(fit.entries[numbers[0]].row, math.inf))
         if gaps[name] > limit:
-            for number, _ in values:
-                others = [other for other, _ in values if other != number]
-                judged.add(
-                    number,
-                    suspect(fit.entries[number], gaps[name] / limit, _contradiction(fit, index, others)),
-                )
-    return judged
+            contradictions[name] = numbers, gaps[name] / limit
+    return [*contradictions.values()]
 
 
 def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) -> _Judged:
@@ -380,11 +418,14 @@ def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
             continue
         several.setdefault(entry.molecule, []).append(number)
         place = places.get(entry.row)
+        if place is not None:
+            judged.compared.add(number)
         probability = 1.0 if place is None else float(probabilities[place, int(entry.values[index])])
         if probability < least:
             excess = least / max(probability, np.finfo(float).tiny)
             judged.add(number, suspect(entry, excess, f"outside the {LEVEL:.0%} set of classes"))
     for numbers in several.values():
+        judged.compared.update(numbers if len(numbers) > 1 else ())
         labels = {number: fit.entries[number].values[index] for number in numbers}
         for number, label in labels.items() if len({*labels.values()}) > 1 else ():
             others = [other for other in numbers if labels[other] != label]

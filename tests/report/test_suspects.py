@@ -73,7 +73,7 @@ def test_planted_values_are_found_and_right_ones_are_not(right, planted):
     assert len(few) <= 0.025 * ROWS  # one in a hundred is usual
     examined = examine(load_model(planted[1]))
     assert examined.knows_table
-    assert examined.values == ROWS
+    assert examined.values == ROWS + 2
     found = {one.place.row - 1 for one in examined.suspects}
     assert {*WRONG, 5, ROWS + 1} <= found
     assert not {3, ROWS} & found
@@ -145,7 +145,7 @@ def test_the_command(planted, tmp_path, capsys, monkeypatch):
     assert main([*words, "--table", str(planted[0])]) == 0
     captured = capsys.readouterr()
     assert "outside the 99% interval" in captured.out
-    assert f"of {ROWS} values are suspicious" in captured.err
+    assert f"of {ROWS + 2} measured values are suspicious" in captured.err
     rows = read(tmp_path / "model_suspects" / "suspects.csv")
     assert {f"c{row}" for row in WRONG} <= {row["compound"] for row in rows}
     assert all(row["name"] == row["compound"] for row in rows)
@@ -236,6 +236,27 @@ def test_kept_duplicates_contradict_each_other(right, tmp_path):
     reasons = {one.place.row - 1: one.reasons for one in examine(load_model(tmp_path / "model")).suspects}
     assert any("contradicts" in text for text in reasons[5])
     assert any("in row 6" in text for text in reasons[ROWS])
+
+
+def test_every_conflict_that_the_fit_names_is_suspicious_also_in_a_wide_interval(tmp_path, capsys):
+    smiles = embedded_smiles(60)
+    values = np.random.default_rng(0).normal(0, 1, 60)  # cannot be learned, so intervals are wide
+    values[7] = 0.1
+    table = table_of(
+        [*values, 0.9, values[9] + 0.02], [*smiles, smiles[7], smiles[9]], tmp_path / "table.csv"
+    )
+    command = ["fit", str(table), "--target", "y", "--members", "3", "--no-encoder", "--quality", "fast"]
+    assert main([*command, "--out", str(tmp_path / "model")]) == 0
+    said = capsys.readouterr().err
+    assert "c7: 0.1, 0.9 (rows 8, 61)" in said
+    assert "differences like these, but smaller: 1 molecule\n" in said
+    assert "(rows 10, 62)" not in said
+    examined = examine(load_model(tmp_path / "model"))
+    assert examined.values == 62
+    reasons = {one.place.row: one.reasons for one in examined.suspects}
+    assert reasons[8] == ("contradicts 0.9 in row 61",)
+    assert reasons[61] == ("contradicts 0.1 in row 8",)
+    assert not {10, 62} & {*reasons}
 
 
 def test_usual_errors_of_known_distributions():
