@@ -254,10 +254,10 @@ def _check_first(args: argparse.Namespace) -> None:
     check_times(args.minutes, args.tune)
     smiles_columns = args.smiles_column or [None]
     single = (args.by, args.groups, args.weight)
-    several = (args.target, smiles_columns[1:], args.conditions, args.error, args.relation, args.unit_column)
+    several = (smiles_columns[1:], args.conditions, args.error, args.relation, args.unit_column)
     columns = [name for names in ([*single], *several) for name in names or () if name]
     reading = {"smiles_column": smiles_columns[0], "delimiter": args.delimiter}
-    check_table(args.data, columns, args.split, **reading)
+    check_table(args.data, args.target, columns, args.split, **reading)
     for target in args.related or ():
         check_table(target.file, [target.column])
     check_folder(args.out, [args.data])

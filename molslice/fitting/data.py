@@ -20,7 +20,7 @@ Limits = Literal["learn", "drop", "exact"]
 Transform = Literal["p"]
 Scale = Literal["linear", "log"]
 ELSEWHERE = (
-    *("smiles_column", "partner_column", "written", "kinds", "units", "names"),
+    *("smiles_column", "partner_column", "written", "kinds", "names"),
     *("fragment", "wildcards", "standardize", "strict"),
 )
 

@@ -5,6 +5,7 @@ from numbers import Real
 from pathlib import Path
 
 from molslice.data.molecules.input_files import check_rereadable, find_files
+from molslice.data.molecules.side_columns import find_target
 from molslice.data.molecules.tables import open_molecules
 from molslice.errors import MolsliceError
 from molslice.files.atomic import is_taken
@@ -43,7 +44,8 @@ def check_split(split: str, columns: Iterable[str]) -> None:
 
 def check_table(
     table: File,
-    columns: Iterable[str],
+    targets: Iterable[str],
+    columns: Iterable[str] = (),
     split: str | None = None,
     *,
     smiles_column: str | None = None,
@@ -61,6 +63,8 @@ def check_table(
     if not all(isinstance(file, Path) for file in files):
         return
     with open_molecules([table], smiles_column=smiles_column, delimiter=delimiter) as opened:
+        for name in targets:
+            find_target(opened, name)
         for name in columns:
             opened.find(name)
         if split is not None:

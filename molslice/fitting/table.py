@@ -10,7 +10,7 @@ from molslice.data.molecules.describe import describe_molecules
 from molslice.data.molecules.fragments import choose_fragments, count_wildcards
 from molslice.data.molecules.identifiers import find_identifiers
 from molslice.data.molecules.refusals import failure_text
-from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
+from molslice.data.molecules.side_columns import SideColumns, columns_beside, find_target, split_unit
 from molslice.data.molecules.tables import check_decimal_mark, find_classes, open_molecules
 from molslice.data.target_values import check_outliers
 from molslice.files import tables
@@ -59,8 +59,8 @@ def read_fit_data(
     Raises:
         MolsliceError: The table cannot be used; the message names file, column and row.
     """
-    names = checked_targets(target_columns)
     with open_molecules([path], smiles_column=options.smiles_column, delimiter=options.delimiter) as table:
+        names = checked_targets([find_target(table, name) for name in checked_targets(target_columns)])
         column, findings = table.smiles_column, list(table.findings)
         check_roles(path, table, names, options)
         check_decimal_mark(table, [*names, *options.conditions], options.written.decimal)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from molslice.data.molecules.side_columns import split_unit
 from molslice.inference.predictions import Predictions
 from molslice.registry import near_names
 from molslice.tasks.target_types import TargetType, column_slices
@@ -123,6 +124,9 @@ def _read(text: str, names: Sequence[str], units: Sequence[str], types: Sequence
     if not isinstance(text, str):
         raise MolsliceError(f"invalid goal {text!r}: give a text such as {EXAMPLES}")
     first, before, name, after, last = _split(text, names)
+    plain, unit = split_unit(name)
+    if name not in names and (plain, unit) in zip(names, units, strict=True):
+        name = plain  # as the column of the target
     if name not in names:
         raise MolsliceError(
             f"invalid goal {text!r}: the model has no target {name!r}; {near_names(name, names)}"

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from molslice.config import config_to_yaml
+from molslice.data.molecules.side_columns import split_unit
 from molslice.files.folder_names import without_folders
 from molslice.fitting.card import STANDARD_ERROR, result_rows, tuning_note, tuning_rows
+from molslice.fitting.columns import names_without_units
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -185,15 +187,15 @@ def _curves(metrics: Mapping[str, Mapping[str, list[float]]], name: str) -> Curv
 
 def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
     words = ["molslice", "fit", _path(record["source"])]
-    for target in record["targets"]["names"]:
-        words += option_words("target", target)
+    for column in record.get("columns") or record["targets"]["names"]:
+        words += option_words("target", column)
     for column in (record["smiles_column"], record.get("partner")):
         words += [] if column is None else option_words("smiles-column", column)
     words += ["--symmetric"] * bool(record["options"].get("symmetric"))
     targets = record["targets"]
     for target in targets.get("parts") or [targets]:
         words += option_words("kind", target["kind"])
-    for unit in record["targets"]["units"] if any(record["targets"]["units"]) else ():
+    for unit in _given_units(record):
         words += option_words("unit", unit)
     treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}
     options = treatment | record["options"]
@@ -216,6 +218,31 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
         words.append("--refit" if options["refit"] else "--no-refit")
     words += ["--no-encoder"] if record["encoder"] is None else option_words("encoder", record["encoder"])
     return [*words, *option_words("out", name)]
+
+
+def _given_units(record: Mapping[str, Any]) -> list[str]:
+    """Return the unit of each target if units were given; empty if they are the ones of the columns.
+
+    A folder of an earlier version does not know which units were given, and has the ones of the targets.
+    """
+    names, of_targets = record["targets"]["names"], record["targets"]["units"]
+    columns = record.get("columns") or names
+    written = [
+        split_unit(column)[1] if name != column else "" for name, column in zip(names, columns, strict=True)
+    ]
+    given = record["options"].get("units")
+    if given is None and of_targets != written and not record["options"].get("transform"):
+        given = of_targets
+    kinds = [result.get("kind") for result in record["results"]]
+    without = [  # numbers that keep the brackets: the unit "" was given
+        kind == "regression" and name == column != plain
+        for kind, name, column, plain in zip(
+            kinds, names, columns, names_without_units(columns, None), strict=True
+        )
+    ]
+    if not any(given or ()) and not any(without):
+        return []
+    return [unit or of_column for unit, of_column in zip(given or written, written, strict=True)]
 
 
 def option_words(name: str, value: object) -> list[str]:

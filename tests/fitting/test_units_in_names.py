@@ -178,3 +178,25 @@ def test_negative_logarithms_take_the_unit_of_the_name(table, tmp_path):
     predictor = load_model(tmp_path / "model")
     assert (predictor.target_names, predictor.target_units) == (("pIC50",), ("-log10 mol/L",))
     assert 6 < predictor.predict(["CCO"])[0] < 9  # nM, not mol/L
+
+
+def test_a_target_is_found_without_the_unit_of_its_column(table, tmp_path, capsys):
+    command = ["fit", "--target", "size", "--no-encoder", "--quality", "fast", "--split", "all"]
+    assert main([*command, str(table), "--out", str(tmp_path / "model")]) == 0
+    about = json.loads((tmp_path / "model" / FIT).read_text())
+    assert (about["targets"]["names"], about["targets"]["units"]) == (["size"], ["m"])
+    assert about["columns"] == ["size [m]"]
+    other = tmp_path / "other.csv"
+    other.write_text(table.read_text().replace("IC50 (nM)", "size (km)", 1))
+    capsys.readouterr()
+    assert main([*command, str(other), "--out", str(tmp_path / "unclear")]) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.endswith("has no column 'size'; choose one of 'size [m]' and 'size (km)'")
+    other.write_text(table.read_text().replace("IC50 (nM)", "size", 1))
+    assert main([*command, str(other), "--out", str(tmp_path / "exact")]) == 0
+    assert "columns" not in json.loads((tmp_path / "exact" / FIT).read_text())
+    capsys.readouterr()
+    twice = ["--target", "size [m]", "--out", str(tmp_path / "twice")]
+    assert main([*command, str(table), *twice]) == 1
+    assert "the target 'size [m]' is given twice" in capsys.readouterr().err
+    assert not (tmp_path / "twice").exists()

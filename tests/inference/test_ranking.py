@@ -40,6 +40,8 @@ def read(*texts):
     ("text", "limits"),
     [
         ("logS > -4", (-4, np.inf)),
+        ("logS [log mol/L] > -4", (-4, np.inf)),
+        ("-4 < logS (log mol/L) < 1 log mol/L", (-4, 1)),
         ("logS>=-4", (-4, np.inf)),
         (" logS ≤ −4 log mol/L ", (-np.inf, -4)),  # noqa: RUF001
         ("-1 < logS < 3e0", (-1, 3)),
@@ -328,3 +330,8 @@ def test_pairs_and_conditions_are_ranked_too(capsys):
 
 def test_it_is_in_the_package():
     assert molslice.rank is rank
+
+
+def test_a_goal_in_another_unit_than_the_model_is_refused():
+    with pytest.raises(MolsliceError, match=r"no target 'logS \[g/L\]'"):
+        read("logS [g/L] > 4")

@@ -91,6 +91,19 @@ def test_the_commands_of_a_fit_make_the_same_page_again(here, monkeypatch):
     assert run_again(page, here, monkeypatch) == page
 
 
+@pytest.mark.parametrize("given", [[], ["--unit", "km"], ["--unit", ""]], ids=["no", "km", "empty"])
+def test_a_column_with_its_unit_in_brackets_is_reproduced(given, here, monkeypatch):
+    (here / "mine.csv").write_text((here / "mine.csv").read_text().replace("size", "size [m]", 1))
+    words = ["fit", "mine.csv", "--target", "size [m]", *given, "--no-encoder", "--members", "2"]
+    assert main([*words, "--quality", "fast", "--out", "fit", "--quiet"]) == 0
+    report("fit")
+    page = (here / "fit_report.html").read_text()
+    command = code_of(page)[0].splitlines()[0]
+    assert "--target 'size [m]'" in command
+    assert ("--unit" in command) == bool(given)
+    assert run_again(page, here, monkeypatch) == page
+
+
 def test_a_target_that_begins_with_a_hyphen_is_reproduced(here, monkeypatch):
     (here / "mine.csv").write_text((here / "mine.csv").read_text().replace("size", "-log(S)", 1))
     words = ["fit", "mine.csv", "--target=-log(S)", "--no-encoder", "--members", "2", "--unit=-"]

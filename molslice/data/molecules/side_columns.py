@@ -4,9 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
-from molslice.files.tables import Chunk, is_missing
+from molslice.files.tables import Chunk, is_missing, trimmed
+from molslice.files.tables.base import MissingColumnError
+from molslice.types import MolsliceError
 
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
@@ -105,6 +108,27 @@ def split_unit(name: str) -> tuple[str, str]:
     match = _BRACKETS.fullmatch(name.strip())
     unit = ((match["square"] or match["round"]) if match else "").strip()
     return (match[1], unit) if match and _UNIT_IN_NAME.fullmatch(unit) else (name, "")
+
+
+def find_target(table: MoleculeTable, name: str) -> str:
+    """Return the column of a target: the one of that name, or else the only one of that name with a unit.
+
+    Raises:
+        MolsliceError: There is no such column, or there are several with different units.
+    """
+    try:
+        table.find(name)
+    except MissingColumnError:
+        columns = [trimmed(column) for column in table.names if split_unit(column)[0] == trimmed(name)]
+        if not columns:
+            raise
+        if len(columns) == 1:
+            return columns[0]
+        listed = " and ".join(map(repr, columns))
+        raise MolsliceError(
+            f"{name_of(table.paths)} has no column {name!r}; choose one of {listed}"
+        ) from None
+    return name
 
 
 def columns_beside(
