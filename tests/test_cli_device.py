@@ -128,8 +128,9 @@ def test_each_verb_has_its_rule(words, expected, gpu, loaded):
 
 
 @pytest.mark.parametrize(("words", "expected"), [([], "cuda"), (["--no-encoder"], "cpu")])
-def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch, capsys):
-    devices = []
+def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch, capsys, tmp_path):
+    devices, table = [], tmp_path / "data.csv"
+    table.write_text("smiles,y\nCCO,1\nCCC,2\n")
 
     def record(*positional, device, **options):
         devices.append(device)
@@ -137,7 +138,7 @@ def test_fit_uses_a_gpu_for_its_encoder(words, expected, gpu, monkeypatch, capsy
 
     monkeypatch.setattr("molslice.fitting.fit.fit", record)
     with pytest.raises(Stop):
-        main(["fit", "data.csv", "--target", "y", "--out", "model", *words])
+        main(["fit", str(table), "--target", "y", "--out", str(tmp_path / "model"), *words])
     assert devices == [expected]
     assert capsys.readouterr().err == (NAMED if expected == "cuda" else "")
 

@@ -487,7 +487,7 @@ def test_uploaded_files_have_a_column_for_each_condition(model, tmp_path):
     models = load_models({"model": str(model[0])}, "cpu")
     source = write_table(tmp_path / "in.csv", ["smiles", *GIVEN], [["CCO", *GIVEN.values()]])
     options = {"model": "model", "source": str(source), "target": str(tmp_path / "out.csv")}
-    options |= {"name": "in.csv", "max_rows": 10}
+    options |= {"shown": str(tmp_path / "shown.json"), "name": "in.csv", "max_rows": 10}
     state, outcome = answer(models, "predict_file", options, lambda value: None)
     assert (state, outcome["failed"]) == ("done", 0)
     expected = load_model(model[0]).predict("CCO", conditions=GIVEN)[0]

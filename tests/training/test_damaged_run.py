@@ -79,7 +79,10 @@ def with_progress(**values):
 CHECKPOINT = "checkpoint .*last.ckpt: "
 DAMAGES = {
     "no-model": (rewritten(lambda c: c.pop("model")), CHECKPOINT + "it lacks model$"),
-    "no-weights": (rewritten(lambda c: c.update(model={})), CHECKPOINT + "model lacks .*, \\.\\.\\.$"),
+    "no-weights": (
+        rewritten(lambda c: c.update(model={})),
+        CHECKPOINT + r"model lacks .*, .* and \d+ others$",
+    ),
     "more": (rewritten(lambda c: c["model"].update(x=torch.ones(1))), CHECKPOINT + "model also holds x$"),
     "shape": (with_weight(lambda w: w[:-1]), CHECKPOINT + r"model\..* is \('torch.float32', \[.*expected"),
     "double": (with_weight(lambda w: w.double()), CHECKPOINT + r"model\..* is \('torch.float64'"),
