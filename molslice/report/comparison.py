@@ -20,7 +20,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
-from molslice.report.verdict import CLEAR, rounded_error
+from molslice.report.verdict import CLEAR, ROUGH, SMALL, rounded_error
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
@@ -73,6 +73,8 @@ class Difference:
         reference_value: The metric of the reference.
         standard_error: Standard error of the difference, which is smaller than the ones of both metrics,
             because the molecules are the same.
+        cross_validated: The metric of the model on out-of-fold predictions; None if unknown.
+        reference_cross_validated: The same of the reference.
     """
 
     target: str
@@ -84,22 +86,42 @@ class Difference:
     value: float
     reference_value: float
     standard_error: float
+    cross_validated: float | None = None
+    reference_cross_validated: float | None = None
 
     @property
     def gain(self) -> float:
         """How much better the model is than the reference."""
-        difference = self.value - self.reference_value
-        return difference if self.metric in HIGHER_IS_BETTER else -difference
+        return self._gain(self.value, self.reference_value)
+
+    @property
+    def has_other_order(self) -> bool:
+        """Whether the model with the better metric here has the worse one in cross-validation."""
+        if self.cross_validated is None or self.reference_cross_validated is None:
+            return False
+        return self.gain * self._gain(self.cross_validated, self.reference_cross_validated) < 0
+
+    def _gain(self, value: float, reference: float) -> float:
+        return value - reference if self.metric in HIGHER_IS_BETTER else reference - value
 
     def __str__(self) -> str:
         better, other = (self.model, self.reference) if self.gain > 0 else (self.reference, self.model)
         unit = f" {self.unit}" if self.unit and self.metric == "mae" else ""
         size = f"{rounded_error(abs(self.gain), self.standard_error)}{unit}"
         rows = f"on the {self.molecules:,} molecules that both held out"
-        label = METRIC_LABELS[self.metric]
+        label, few = METRIC_LABELS[self.metric], ROUGH * (self.molecules < SMALL)
         if not abs(self.gain) > CLEAR * self.standard_error:
-            return f"{self.target}: no clear difference of {other} and {better} {rows} ({label} {size})."
-        return f"{self.target}: {better} is better than {other} by {label} {size} {rows}."
+            return f"{self.target}: no clear difference of {other} and {better} {rows} ({label} {size}){few}."
+        if not self.has_other_order:
+            return f"{self.target}: {better} is better than {other} by {label} {size} {rows}{few}."
+        of_model, of_reference = map(format_metric, (self.cross_validated, self.reference_cross_validated))
+        against = (
+            f"{of_reference} against {of_model}" if self.gain > 0 else f"{of_model} against {of_reference}"
+        )
+        return (
+            f"{self.target}: {better} is ahead of {other} by {label} {size} {rows}, but {other} is ahead in "
+            f"cross-validation ({against}){few}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +179,7 @@ def write_comparison(
         predictor.reader()  # refuses a model that does not take molecules
         models.append(_Model(name, predictor, of_model, _held_out(predictor, of_model)))
     errors = [one for model in models for one in _errors(model)]
-    outcomes = [*_differences(models)]
+    outcomes = [*_differences(models, errors)]
     differences = [one for one in outcomes if isinstance(one, Difference)]
     settings, verdict = _settings(models), [*map(str, outcomes)]
     described = [_describe(model) for model in models]
@@ -267,21 +289,27 @@ def _places(rows: Sequence[tuple[str, ...]]) -> dict[tuple[object, ...], int]:
     return places
 
 
-def _differences(models: Sequence[_Model]) -> Iterator[Difference | str]:
+def _differences(models: Sequence[_Model], errors: Sequence[Errors]) -> Iterator[Difference | str]:
     """Yield the difference of each model from the first one with the same target, or why there is none."""
+    recorded = {(one.model, one.target, one.metric): one.cross_validated for one in errors}
     with_target: dict[str, list[_Model]] = {}
     for model in models:
         for target in model.predictor.target_names:
             with_target.setdefault(target, []).append(model)
     for target, (reference, *others) in with_target.items():
         for model in others:
-            yield _difference(model, reference, target)
+            yield _difference(model, reference, target, recorded)
     for model in models:
         if all(len(with_target[target]) == 1 for target in model.predictor.target_names):
             yield f"{model.name} has no target in common with the others."
 
 
-def _difference(model: _Model, reference: _Model, target: str) -> Difference | str:
+def _difference(
+    model: _Model,
+    reference: _Model,
+    target: str,
+    recorded: Mapping[tuple[str, str, str], float | None],
+) -> Difference | str:
     sides = [(one, one.predictor.target_names.index(target)) for one in (model, reference)]
     types = [one.predictor.types[index] for one, index in sides]
     units = [one.predictor.target_units[index] for one, index in sides]
@@ -316,6 +344,7 @@ def _difference(model: _Model, reference: _Model, target: str) -> Difference | s
         first.value,
         second.value,
         first.difference_error(second),
+        *(recorded.get((one.name, target, types[0].metric)) for one, _ in sides),
     )
 
 

@@ -13,9 +13,10 @@ FEW = 20  # molecules; a group of fewer has a count instead of a percentage
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2024; --soft: #5b6670; --back: #ffffff; --card: #f4f6f8;
-  --edge: #d5dbe1; --mark: #0072b2; }
+  --edge: #d5dbe1; --mark: #0072b2; --shadow: rgb(20 40 45 / 35%); }
 @media (prefers-color-scheme: dark) { :root { --text: #e6eaee; --soft: #9aa7b3; --back: #14181c;
-  --card: #1d2329; --edge: #36404a; --mark: #4aa8e0; } }
+  --card: #1d2329; --edge: #36404a; --mark: #4aa8e0;
+  --shadow: rgb(0 0 0 / 75%); } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text); line-height: 1.5;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -29,7 +30,12 @@ a { color: var(--mark); }
 .soft { color: var(--soft); }
 .verdict { border-left: 4px solid var(--mark); padding: .1rem 0 .1rem .8rem; margin: .8rem 0; }
 .verdict p { font-size: 1.05rem; max-width: 52rem; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; margin: 0 0 1.2rem; }
+/* a shadow at each side towards which there is more */
+.wide { overflow-x: auto; margin: 0 0 1.2rem; background:
+  linear-gradient(to right, var(--back), var(--back)) left / 1.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--back), var(--back)) right / 1.5rem 100% no-repeat local,
+  linear-gradient(to right, var(--shadow), transparent) left / 1rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shadow), transparent) right / 1rem 100% no-repeat scroll; }
 .side { display: flex; flex-wrap: wrap; gap: 0 3rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }

@@ -293,9 +293,6 @@ def groups(measured: Measured) -> Html:
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         tables = [_group_table(measured, index, kind, groups) for kind, groups in kinds.items()]
         parts += [heading(with_unit(name, unit)), side_by_side(*tables)]
-        if scaffolds is None:
-            note = "Scaffolds were not compared with the training scaffolds."
-            parts.append(paragraph(note, soft=True))
     return section(*parts, *_left_out(measured))
 
 

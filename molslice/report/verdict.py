@@ -20,6 +20,7 @@ from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.scores import rank_correlation
 
 FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
+ROUGH = "; few molecules, so these numbers are rough"
 CLEAR = 2.0  # standard errors of a difference
 RANKS, RANKS_WEAKLY = 0.5, 0.3  # rank correlations
 SEPARATES, SEPARATES_WEAKLY = 0.7, 0.6  # areas under the ROC curve
@@ -107,7 +108,7 @@ class _Case:
         """Say what to keep in mind: few rows, with the cross-validated error, and learned molecules."""
         notes = []
         if len(self.truth) < SMALL:
-            notes.append("; few molecules, so these numbers are rough")
+            notes.append(ROUGH)
             other = self.of_record(metric, "cross_validated")
             if self.recorded == "test" and other is not None:
                 notes.append(f" ({rounded_error(*other)}{self.unit(metric)} cross-validated)")

@@ -59,6 +59,8 @@ def test_the_difference_is_paired_on_the_molecules_that_both_held_out(compare, f
     assert difference["molecules"] == len(errors[0])
     assert difference["value"] == pytest.approx(errors[1].mean())
     assert difference["reference_value"] == pytest.approx(errors[0].mean())
+    recorded = [one["cross_validated"] for one in result["errors"]]
+    assert recorded == [difference["reference_cross_validated"], difference["cross_validated"]]
     changes = errors[1] - errors[0]
     assert difference["standard_error"] == pytest.approx(changes.std(ddof=1) / np.sqrt(len(changes)))
     assert all(line in page for line in result["verdict"])
@@ -153,10 +155,28 @@ def test_a_fit_that_ships_without_its_rows_has_the_errors_of_its_record(compare)
 def test_a_clear_difference_names_the_better_model():
     labels = "logS", "new", "old", "nm"
     assert str(Difference(*labels, "mae", 30, 0.5, 0.7, 0.05)) == (
-        "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out."
+        "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out; few "
+        "molecules, so these numbers are rough."
     )
+    assert str(Difference(*labels, "mae", 50, 0.5, 0.7, 0.05, 0.6, 0.8)).endswith("both held out.")
     assert str(Difference(*labels, "roc_auc", 30, 0.5, 0.7, 0.05)).startswith("logS: old is better than new")
     assert "no clear difference of" in str(Difference(*labels, "mae", 30, 0.5, 0.55, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "against", "ahead"),
+    [
+        ("mae", (0.5, 0.7), (0.41, 0.36), ["new", "old", "0.3600 against 0.4100"]),
+        ("mae", (0.7, 0.5), (0.36, 0.41), ["old", "new", "0.3600 against 0.4100"]),
+        ("roc_auc", (0.7, 0.5), (0.6, 0.8), ["new", "old", "0.8000 against 0.6000"]),
+    ],
+)
+def test_no_model_is_called_better_if_cross_validation_has_the_other_order(metric, values, against, ahead):
+    said = str(Difference("logS", "new", "old", "", metric, 24, *values, 0.05, *against))
+    better, other, numbers = ahead
+    assert said.startswith(f"logS: {better} is ahead of {other} by ")
+    assert f", but {other} is ahead in cross-validation ({numbers}); few molecules, so" in said
+    assert "better" not in said
 
 
 @pytest.mark.parametrize("words", [["--threshold", "0.3"], ["--root", "x"], ["--data.path", "x.csv"]])
