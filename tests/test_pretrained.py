@@ -159,6 +159,18 @@ def test_a_shipped_model_is_named_where_a_folder_may_be_meant(tmp_path, monkeypa
     assert capsys.readouterr().err == ""
 
 
+def test_the_upper_end_of_the_assay_is_stated():
+    model, (about,) = load_model("solubility"), [one for one in shipped_models() if one.name == "solubility"]
+    values = 10 ** model.find_domain().values[:, 0].astype(np.float64)
+    largest, share = values.max(), np.mean((values >= 19.95) & (values <= 100.0))
+    guide = Path(__file__).resolve().parents[1] / "docs" / "guides" / "shipped-models.md"
+    stated = f"no measured value is above {largest:.0f} ug/mL, and {share:.0%} are from 20 to 100 ug/mL"
+    for text in (guide.read_text(), (find_pretrained("solubility") / "README.md").read_text()):
+        assert stated in " ".join(text.split())
+    assert about.summary.endswith("up to about 100 ug/mL")
+    assert f"{model.predict(['CC(=O)Nc1ccc(O)cc1'])[0]:.2f}" in guide.read_text()
+
+
 def test_a_name_that_does_not_ship():
     with pytest.raises(MolsliceError, match="no model 'gap-xbt' ships with molslice"):
         find_pretrained("gap-xbt")

@@ -235,6 +235,8 @@ def listed_text(
         if reason is None:
             for column in with_interval:
                 cells[column] = _with_interval(predictions, row, column)
+        if options.domain is not None:
+            cells[-1] = f"{values[-1]:.2f}"  # the similarity
         shown = [*cells[:count], *(cells[place] for place in further), *more]
         rows.append([smiles[row], *shown, *([reason or ""] if failed else [])])
     return text_table([*header, "error"] if failed else header, rows)

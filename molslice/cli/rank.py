@@ -187,6 +187,7 @@ def _to_json(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) 
 def _text(ranker: "Ranker", best: Sequence["RankedRow"]) -> str:
     """Format a table with one line for each molecule: what decides its place."""
     from molslice.data.molecules.identifiers import find_name_column
+    from molslice.inference.tables.ranked import SIMILARITY_BEFORE
 
     predictor, options = ranker.predictor, ranker.options
     several = len({row.file for row in best}) > 1
@@ -205,7 +206,9 @@ def _text(ranker: "Ranker", best: Sequence["RankedRow"]) -> str:
         cells = [str(place), f"{row.file}, {row.row}" if several else str(row.row)]
         cells += [*([] if name is None else [row.cells[name]]), row.smiles]
         cells += [_with_interval(ranker, row, goal.column) for goal in intervals]
-        cells += [f"{row.values[name]:.3g}" if name in row.values else row.texts[name] for name in added]
+        for column in added:
+            digits = ".2f" if column == SIMILARITY_BEFORE else ".3g"
+            cells.append(f"{row.values[column]:{digits}}" if column in row.values else row.texts[column])
         rows.append(cells)
     return text_table([*header, *added], rows)
 
@@ -246,6 +249,8 @@ def _tell(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) -> 
         tell(f"molecules of the training table, which are marked: {ranked.trained:,}")
     if ranker.options.domain is None:
         tell(f"{ranker.predictor.name} has no training molecules to compare with")
+    for note in ranker.notes:
+        tell(note)
     if len(ranker.goals) > 1:
         tell(INDEPENDENT)
     shown = f"{ranked.ranked:,} of {report.rows:,} molecules"

@@ -186,7 +186,7 @@ def write_overview(
 ) -> list[Effect]:
     """Write `global.csv` and a figure on a ground of `GROUNDS` to a new folder; see `find_effects`."""
     with atomic_folder(folder, alone=True) as partial:
-        with Progress("explain", None, "molecules", shown=progress) as bar:
+        with Progress("explain", None, "predictions", shown=progress) as bar:
             effects = find_effects(score, rows, bar.update)
         with (partial / TABLE).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Effect)])

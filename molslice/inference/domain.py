@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ NEIGHBORS = 3  # of a molecule
 QUERIES = 1_000  # molecules whose nearest other molecule is searched for the threshold
 SHARE = 0.05  # of the training molecules have their nearest other molecule below the threshold
 FAR_SIZE = 1.5  # times the largest number of heavy atoms, or the smallest divided by it, is outside
+MOST_DIGITS = 6  # of a similarity that is near to a limit
 VALUES, RULE = "values", "rule"  # optional
 FIELDS = {"starts": np.int64, "bins": np.uint16, "counts": np.uint8, "text": np.uint8}
 
@@ -160,8 +160,11 @@ class TrainingDomain:
         if place == LIKE:
             return (LIKE, "") if least <= size <= most else (EDGE, size_reason)
         start = self.rule.like if place == EDGE else self.rule.edge
-        shown = math.floor(100 * similarity) / 100  # not rounded up to the similarity that it is below
-        return place, f"similarity {shown:.2f} to the nearest training molecule, below {start:.2f}"
+        digits = 2
+        while f"{similarity:.{digits}f}" == f"{start:.{digits}f}" and digits < MOST_DIGITS:
+            digits += 1
+        shown, limit = (f"{number:.{digits}f}" for number in (similarity, start))
+        return place, f"similarity {shown} to the nearest training molecule, below {limit}"
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""

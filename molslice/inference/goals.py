@@ -15,6 +15,7 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 
 _RELATION = r"<=|>=|==|<|>|=|≤|≥"
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "≤": "≥", "≥": "≤"}
 EXAMPLES = "'logS > -4', '-1 < logD < 3' or 'toxic = 0'"
 
 
@@ -95,9 +96,9 @@ def read_goals(
 ) -> tuple[Goal, ...]:
     """Read goals about the targets of a model.
 
-    A goal is `TARGET > NUMBER`, also with `<`, `>=`, `<=`, `≥` and `≤`, which mean the same with and without
-    the number itself; `NUMBER < TARGET < NUMBER`; or `TARGET = CLASS`. The unit of the target may follow a
-    number.
+    A goal is `TARGET > NUMBER` or `NUMBER < TARGET`, also with `<`, `>=`, `<=`, `≥` and `≤`, which mean the
+    same with and without the number itself; `NUMBER < TARGET < NUMBER`; or `TARGET = CLASS`. The unit of the
+    target may follow a number.
 
     Args:
         texts: The goals, one for each target at most.
@@ -160,12 +161,19 @@ def _read(text: str, names: Sequence[str], units: Sequence[str], types: Sequence
 
 
 def _split(text: str, names: Sequence[str]) -> tuple[str, str, str, str, str]:
-    """Return the number and the relation before the name, the name, and the relation and what follows."""
+    """Return the number and the relation before the name, the name, and the relation and what follows.
+
+    A number before the name alone, as in `-2 < logS`, is returned as what follows.
+    """
     for name in sorted(names, key=len, reverse=True):  # a name may have the characters of a relation
         pattern = rf"(?:(.*?)({_RELATION}))?\s*{re.escape(name.strip())}\s*({_RELATION})(.*)"
         if match := re.fullmatch(pattern, text.strip()):
             first, before, after, last = (group or "" for group in match.groups())
             return first.strip(), before, name, after, last.strip()
+    for name in sorted(names, key=len, reverse=True):
+        pattern = rf"(.*?)({'|'.join(_TURNED)})\s*{re.escape(name.strip())}"
+        if match := re.fullmatch(pattern, text.strip()):
+            return "", "", name, _TURNED[match[2]], match[1].strip()
     match = re.fullmatch(rf"(?:(.*?)({_RELATION}))?(.*?)({_RELATION})(.*)", text.strip())
     if match is None:
         raise MolsliceError(f"invalid goal {text!r}: give a target and a limit or class, such as {EXAMPLES}")

@@ -170,6 +170,26 @@ class Ranker:
         known = predictor.find_domain() if in_domain else predictor.known_domain()
         self.options: PredictionOptions = predictor.find_options(interval, domain=known is not None)
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the goals that no training value meets."""
+        domain = self.predictor.known_domain()
+        if domain is None or domain.values is None or domain.is_sample:
+            return []
+        notes = []
+        for goal in self.goals:
+            known = domain.values[:, goal.index]
+            known = known[np.isfinite(known)]
+            if (
+                goal.label is None
+                and len(known)
+                and not np.any((known >= goal.lower) & (known <= goal.upper))
+            ):
+                unit = self.predictor.target_units[goal.index]
+                ends = f"{known.min():.4g} to {known.max():.4g} {unit}".rstrip()
+                notes.append(f"no training value meets {goal.text}; they are from {ends}")
+        return notes
+
     def rank(
         self,
         rows: Sequence[str],

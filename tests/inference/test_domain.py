@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -82,15 +83,28 @@ def test_a_molecule_outside_has_one_reason(known, text, reason):
 def test_a_molecule_between_two_similarities_is_at_the_edge(smiles):
     (found,) = TrainingDomain.of_smiles(smiles).compare(["CCOC(=O)c1ccccc1N"], [None])
     similarity, domain = found.nearest_similarity, TrainingDomain.of_smiles(smiles)
-    shown = int(100 * similarity) / 100
     for edge, like, place in ((0.0, 0.01, LIKE), (0.01, 0.99, EDGE), (0.98, 0.99, OUTSIDE)):
         domain.rule = SimilarityRule(edge, like)
         (found,) = domain.compare(["CCOC(=O)c1ccccc1N"], [None])
         start = {LIKE: None, EDGE: like, OUTSIDE: edge}[place]
         reason = (
-            f"similarity {shown:.2f} to the nearest training molecule, below {start:.2f}" if start else ""
+            f"similarity {similarity:.2f} to the nearest training molecule, below {start:.2f}"
+            if start
+            else ""
         )
         assert (found.place, found.reason) == (place, reason)
+    domain.rule = SimilarityRule(0.0, similarity + 1e-4)  # two digits would say that it is below itself
+    shown, limit = (
+        domain.compare(["CCOC(=O)c1ccccc1N"], [None])[0].reason.split(word)[1].split()[0]
+        for word in ("similarity ", "below ")
+    )
+    assert 2 < len(shown.partition(".")[2]) <= 4
+    assert float(shown) < float(limit)
+
+
+def test_the_similarity_has_two_digits_in_a_table_of_the_terminal(capsys):
+    assert main(["predict", "solubility", "--smiles", "CCO", "--domain", "--quiet"]) == 0
+    assert re.search(r" 0\.\d\d +outside", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("size", "place"), [(30, LIKE), (31, EDGE), (45, EDGE), (46, OUTSIDE)])

@@ -48,6 +48,9 @@ def read(*texts):
         ("3 >= logS > -1", (-1, 3)),
         ("1 < log > x < 2", (1, 2)),
         ("log > x > 2", (2, np.inf)),
+        ("-2 < logS", (-2, np.inf)),
+        ("-2 log mol/L>=logS", (-np.inf, -2)),
+        ("1 < log > x", (1, np.inf)),
     ],
 )
 def test_goals_of_numbers(text, limits):
@@ -70,6 +73,7 @@ def test_goals_of_classes():
         (["logS = 1"], "logS is a number; give a limit"),
         (["3 < logS < 1"], "no number is in this range"),
         (["1 < logS > 1"], "no number is in this range"),
+        (["low < logS"], "the limit of logS is a number in log mol/L, got 'low'"),
         (["logS > low"], "the limit of logS is a number in log mol/L, got 'low'"),
         (["logS > nan"], "is a number"),
         (["logS > 1 uM"], "is a number in log mol/L"),
@@ -335,3 +339,12 @@ def test_it_is_in_the_package():
 def test_a_goal_in_another_unit_than_the_model_is_refused():
     with pytest.raises(MolsliceError, match=r"no target 'logS \[g/L\]'"):
         read("logS [g/L] > 4")
+
+
+def test_a_goal_that_no_training_value_meets_is_named(capsys):
+    words = ["rank", "solubility", "--smiles", "CCO", "--goal"]
+    assert main([*words, "log_solubility > 200"]) == 0
+    note = "molslice: no training value meets log_solubility > 200; they are from -1 to 2.179 log ug/mL\n"
+    assert note in capsys.readouterr().err
+    assert main([*words, "log_solubility > 2"]) == 0
+    assert "no training value" not in capsys.readouterr().err

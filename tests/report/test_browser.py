@@ -94,7 +94,9 @@ def test_a_report_fits_the_window_and_asks_for_nothing(model, size, scheme, repo
     assert page.evaluate(SMALLEST_TEXT) >= 8  # pixels
     assert page.locator(".chart").count() >= 4
     assert page.locator(".molecule svg").count() >= 12
-    assert page.evaluate("getComputedStyle(document.querySelector('.wide')).backgroundImage").count("rgb") >= 6
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.wide')).backgroundImage").count("rgb") >= 6
+    )
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     context.close()

@@ -99,7 +99,7 @@ def test_intervals_and_the_nearest_molecule_are_shown(open_page):
         [line for line in item.inner_text().split("\n") if line]
         for item in page.locator("#neighbors li").all()
     ] == [
-        ["Similarity 0.5", "size: 2.5 m in the training data", "CCN"],
+        ["Similarity 0.50", "size: 2.5 m in the training data", "CCN"],
         ["Similarity 0.25", "size: no value", ATTACK],
     ]
     wait_until(lambda: page.evaluate("document.querySelector('#neighbors img').naturalWidth > 100"))

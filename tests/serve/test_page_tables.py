@@ -347,7 +347,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     assert listed(page)[:2] == ["m0", "m49"]  # without an end, and 11 * 49 leaves 89
     page.get_by_role("button", name="Domain by similarity").click()
     page.get_by_role("button", name="Domain by similarity").click()
-    assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.96"
+    assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.97"
     page.get_by_label("Domain").select_option("like the training molecules")
     assert page.locator("#table-state").inner_text().startswith("45 of 90 molecules match")
 
@@ -366,6 +366,12 @@ def test_all_models_are_shown_for_one_molecule(open_page):
     assert page.locator("#endpoints tbody th").all_inner_texts() == ["first", "gap", "second", "gap", "logp"]
     assert rows[0][2] == page.locator("#values td.number").inner_text()
     second = rows[1][2]
+    page.set_viewport_size({"width": 390, "height": 844})  # a prediction is seen without scrolling
+    for cell in page.locator("#endpoints td.number").all():
+        box = cell.bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+        assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Prediction"'
+    assert page.locator("#endpoints .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
     page.get_by_role("button", name="second").click()
     wait_until(lambda: page.locator("#values caption").inner_text().startswith("second: "))
     assert page.locator("#values td.number").first.inner_text() == second
@@ -385,6 +391,21 @@ def test_a_model_that_cannot_predict_says_why_beside_the_others(open_page):
     assert rows[1] == ["second", "needs temperature; choose the model to give it"]
     assert rows[2][0] == ATTACK
     assert page.title() == "molslice: predict molecules"
+
+
+def test_a_refused_goal_is_an_error(open_page):
+    page = open_page()
+    show_fake(page, 60, 60)
+    page.route("**/predict", lambda route: route.fulfill(status=422, json={"detail": "invalid goal"}))
+    page.get_by_text("What next").click()
+    page.get_by_label("Limit").fill("x")
+    page.get_by_role("button", name="Compute probabilities").click()
+    problem = page.locator("#next-field [role=alert]")
+    wait_until(lambda: problem.is_visible())
+    assert problem.inner_text() == "invalid goal"
+    assert "problem" in problem.get_attribute("class")
+    page.get_by_role("button", name="Choose diverse ones").click()  # says what to do
+    assert problem.is_hidden()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -35,7 +35,7 @@ export function showDomain(domain, targets) {
 function neighbor({ smiles, similarity, measured }, targets) {
   const picture = element("img", { alt: "", width: "480", height: "320" });
   drawIn(picture, smiles, `Structure of ${smiles}`);
-  const lines = [element("p", { text: `Similarity ${rounded(similarity)}` })];
+  const lines = [element("p", { text: `Similarity ${similarity.toFixed(2)}` })];
   for (const { name, column, unit } of measured === null ? [] : targets.filter(({ column }) => column in measured)) {
     const value = measured[column];
     lines.push(element("p", { text: `${name}: ${value === null ? "no value" : `${withUnit(value, unit)} in the training data`}` }));

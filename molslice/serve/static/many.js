@@ -257,8 +257,7 @@ function stem(target) {
 function domainCell(compared) {
   const [nearest] = compared?.neighbors ?? [];
   if (!nearest) return element("td");
-  const similarity = (Math.floor(nearest.similarity * 100) / 100).toFixed(2); // as in the reason, not above a limit
-  const place = `${compared.place}, ${similarity}${compared.is_training ? "; in the training table" : ""}`;
+  const place = `${compared.place}, ${nearest.similarity.toFixed(2)}${compared.is_training ? "; in the training table" : ""}`;
   return element("td", { className: "domain" }, [place, ...(compared.reason ? [element("p", { className: "soft", text: compared.reason })] : [])]);
 }
 

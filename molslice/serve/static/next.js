@@ -12,6 +12,7 @@ const choice = document.getElementById("choice");
 const number = document.getElementById("choice-number");
 const all = document.getElementById("choice-all");
 const state = document.getElementById("next-state");
+const problem = document.getElementById("next-problem");
 
 const PIECE = 32; // molecules whose probabilities are computed at once
 
@@ -27,9 +28,20 @@ export function offerNext(shown, { molecules, patiently }) {
   const numbers = source.targets.filter(({ kind }) => kind === "regression");
   property.replaceChildren(...numbers.map(({ name, unit }) => element("option", { value: name, text: unit ? `${name} [${unit}]` : name })));
   goalForm.hidden = !source.intervals || !numbers.length || source.rows.some((row) => row.conditions);
-  state.textContent = "";
+  showState("");
   all.hidden = true;
   field.hidden = false;
+}
+
+function showState(message) {
+  state.textContent = message;
+  problem.hidden = true;
+}
+
+function showProblem(message) {
+  showState("");
+  problem.textContent = message;
+  problem.hidden = false;
 }
 
 export function stopNext() {
@@ -42,7 +54,7 @@ goalForm.addEventListener("submit", async (event) => {
   const turn = ++computing;
   const goal = `${property.value} ${relation.value} ${limit.value.trim().replace(",", ".")}`;
   const rows = asked.rows.filter(({ error }) => error === null);
-  state.textContent = "";
+  showState("");
   all.hidden = true;
   try {
     for (let start = 0; start < rows.length; start += PIECE) {
@@ -60,7 +72,7 @@ goalForm.addEventListener("submit", async (event) => {
       showProgress((start + piece.length) / rows.length);
     }
   } catch (error) {
-    if (turn === computing) state.textContent = error.message;
+    if (turn === computing) showProblem(error.message);
   } finally {
     if (turn === computing) showProgress(null);
   }
@@ -70,7 +82,7 @@ choice.addEventListener("submit", async (event) => {
   event.preventDefault();
   const ranked = rankedRows();
   if (ranked === null) {
-    state.textContent = "Sort the table first, by a value, an interval or a probability: the best rows come first.";
+    showState("Sort the table first, by a value, an interval or a probability: the best rows come first.");
     return;
   }
   const asked = source;
@@ -87,16 +99,16 @@ choice.addEventListener("submit", async (event) => {
       kept[place].row.before = chosen.similarity;
     });
     const measured = ranked.rows.filter((row) => row.domain?.is_training).length;
-    state.textContent = measured ? `Without ${measured} of the training table.` : "";
+    showState(measured ? `Without ${measured} of the training table.` : "");
     all.hidden = false;
     showChoice(rows);
   } catch (error) {
-    state.textContent = error.message;
+    showProblem(error.message);
   }
 });
 
 all.addEventListener("click", () => {
   all.hidden = true;
-  state.textContent = "";
+  showState("");
   showChoice(null);
 });

@@ -7,6 +7,8 @@ export const LEVEL = 0.9; // probability of the intervals and sets
 export const PERCENT = `${Math.round(LEVEL * 100)}%`;
 const TITLES = { classification: "Probability of class 1", multiclass: "Probability" };
 
+const titles = ["Model", "Property", "Prediction", `${PERCENT} interval or set`, "Domain"]; // of all models
+
 const endpoints = document.getElementById("endpoints");
 let latest = 0; // number of the last table of all models; answers for earlier ones are dropped
 
@@ -72,7 +74,6 @@ export function hideEndpoints() {
 // and `choose` shows another one.
 export function showEndpoints(cards, answer, smiles, conditions, choose) {
   const number = ++latest;
-  const titles = ["Model", "Property", "Prediction", `${PERCENT} interval or set`, "Domain"];
   const bodies = cards.map((card) => {
     const body = element("tbody", {}, [messageRow(card, choose, "Predicting …")]);
     endpointRows(card, answer, smiles, conditions, choose).then((rows) => {
@@ -104,9 +105,9 @@ async function endpointRows(card, known, smiles, conditions, choose) {
     return answer.targets.map((target, place) => element("tr", {}, [
       ...(place ? [] : [modelCell(card, choose, answer.targets.length)]),
       element("th", { scope: "row" }, [target.name, ...(target.kind === "regression" ? [] : [element("span", { className: "soft", text: " probability" })])]),
-      element("td", { className: "number", text: shortText(row, target) }),
-      element("td", { text: row.uncertainty === null ? "" : boundsText(row, target) || (row.uncertainty.set ? membersText(row, target) : "") }),
-      ...(place ? [] : [element("td", { rowspan: answer.targets.length, className: "domain", text: domainText(row.domain) })]),
+      element("td", { className: "number", "data-title": titles[2], text: shortText(row, target) }), // title: narrow screens
+      element("td", { "data-title": titles[3], text: row.uncertainty === null ? "" : boundsText(row, target) || (row.uncertainty.set ? membersText(row, target) : "") }),
+      ...(place ? [] : [element("td", { rowspan: answer.targets.length, className: "domain", "data-title": titles[4], text: domainText(row.domain) })]),
     ]));
   } catch (error) {
     return [messageRow(card, choose, error.message)];
