@@ -6,6 +6,7 @@ import pytest
 from molslice.cli import main
 from molslice.explanation.overview import find_effects
 from molslice.explanation.score import find_score
+from molslice.files.progress import Progress
 from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 from tests.explanation.test_predictions import COUNTS, SAVED, SMILES, fit_to
@@ -61,6 +62,21 @@ def test_json(folder, tmp_path, capsys):
     effects = json.loads(capsys.readouterr().out)["effects"]
     assert effects[0]["molecules"] == 12
     assert {effect["standard_error"] is None for effect in effects} == {True, False}  # of one molecule
+
+
+def test_the_progress_counts_predictions(folder, tmp_path, monkeypatch):
+    bars = []
+
+    def record(*given, **named):
+        bars.append(Progress(*given, **named))
+        return bars[-1]
+
+    monkeypatch.setattr("molslice.explanation.overview.Progress", record)
+    (tmp_path / "in.csv").write_text("\n".join(["smiles", *SMILES[:12], ""]))
+    words = ["--global", "--input", str(tmp_path / "in.csv"), "--out", str(tmp_path / "view"), "--quiet"]
+    assert main(["explain", str(folder / "nitro/model"), *words]) == 0
+    assert [bar.unit for bar in bars] == ["predictions"]
+    assert bars[0].done > 12
 
 
 def test_wrong_usage(folder, tmp_path, capsys):
