@@ -24,7 +24,9 @@ def run(notebook: Path) -> nbformat.NotebookNode:
     """Run the cells of a notebook in the folder of the notebook, and return it with their outputs."""
     content = nbformat.read(notebook, as_version=4)
     place = {"metadata": {"path": str(notebook.parent)}}
-    NotebookClient(content, timeout=SECONDS, kernel_name="python3", resources=place).execute()
+    paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the first has `molslice`
+    client = NotebookClient(content, timeout=SECONDS, kernel_name="python3", resources=place)
+    client.execute(env={**os.environ, "PATH": paths})
     for cell in content.cells:
         cell.metadata.pop("execution", None)  # times
         if cell.cell_type == "code":
@@ -41,7 +43,6 @@ def main() -> None:
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all in docs/notebooks")
     parser.add_argument("--write", action="store_true", help="store the outputs in the notebooks")
     options = parser.parse_args()
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # has `molslice`
     for notebook in options.notebooks or sorted(FOLDER.glob("*.ipynb")):
         content = run(notebook)
         if options.write:

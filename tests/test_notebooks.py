@@ -34,5 +34,5 @@ def test_a_notebook_runs(notebook, program):
     stored, executed = nbformat.read(notebook, as_version=4), program.run(notebook)
     for before, after in zip(stored.cells, executed.cells, strict=True):
         assert before.source == after.source
-        kinds = [[output.output_type for output in cell.get("outputs", [])] for cell in (before, after)]
+        kinds = [{output.output_type for output in cell.get("outputs", [])} for cell in (before, after)]
         assert kinds[0] == kinds[1], before.source

@@ -351,8 +351,11 @@ def test_each_kind_has_its_networks(table, tmp_path, few_epochs, smiles, monkeyp
     for target, networks in (("size", model.networks[:2]), ("bit", model.networks[2:])):
         score = find_score(model, target, "gradients")
         assert (score.name, score.column, score.networks) == (target, 0, networks)
-    with pytest.raises(MolsliceError, match="predicts several classes of grade; explanations need"):
-        find_score(model, "grade_mid", "shapley")
+    with pytest.raises(
+        MolsliceError, match="grade has 3 classes, whose parts networks learn; use the method"
+    ):
+        find_score(model, "grade_mid", "gradients")
+    assert find_score(model, "grade_mid", "shapley").name == "grade"
     shutil.rmtree(network_folder(tmp_path / "m", 1, "classification"))
     with pytest.raises(MolsliceError, match="is incomplete: .*classification/fold1 is missing"):
         load_model(tmp_path / "m")
