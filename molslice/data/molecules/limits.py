@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from molslice.errors import MolsliceError
 from molslice.files.tables import DEFAULT_FORMAT, NumberFormat, is_missing, numbers
-from molslice.types import MolsliceError
 
 RELATIONS = {
     **dict.fromkeys(("=", "==", "~", "≈"), 0),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
+from molslice.errors import MolsliceError
 from molslice.files.tables import Chunk, is_missing, trimmed
 from molslice.files.tables.base import MissingColumnError
-from molslice.types import MolsliceError
 
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
