@@ -209,8 +209,16 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         )
         failed = sum(row["error"] is not None for row in rows)
         service.metrics.count_molecules(model["name"], len(rows) - failed, failed)
-        answer = {"model": model["name"], "targets": model["targets"], "failed": failed, "predictions": rows}
-        return JsonAnswer(answer)
+        notes = [row.pop("notes", []) for row in rows]  # the same for all rows
+        return JsonAnswer(
+            {
+                "model": model["name"],
+                "targets": model["targets"],
+                "failed": failed,
+                "notes": notes[0] if notes else [],
+                "predictions": rows,
+            }
+        )
 
     @app.post(
         "/choose",

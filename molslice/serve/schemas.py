@@ -143,6 +143,7 @@ class PredictAnswer(BaseModel):
     model: str = Field(description="name of the model")
     targets: list[Target] = Field(description="the targets of the model")
     failed: int = Field(description="number of molecules without a prediction")
+    notes: list[str] = Field(description="sentences about goals that no training value meets")
     predictions: list[Row] = Field(description="one row for each SMILES")
 
 

@@ -175,20 +175,18 @@ def _predict(
     goals: Sequence[str] | None = None,
     conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Predict molecules, and return one row for each."""
-    served, probabilities = models[model], None
+    """Predict molecules, and return one row for each; with goals it has the `notes` about them."""
+    served, ranker = models[model], None
     predictor, options = served.plain, served.options(interval, domain=domain)
     if goals is not None:
         ranker = served.ranker(tuple(goals), interval or LEVEL)
         options = replace(ranker.options, domain=options.domain)
-        predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
-        probabilities = ranker.score(predictions).probability
-    else:
-        predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
+    predictions = predictor.predict_with_errors(smiles, conditions=conditions, options=options)
     rows = _prediction_rows(predictor, smiles, predictions, with_uncertainty=interval is not None)
-    if probabilities is not None:
-        for row, probability in zip(rows, probabilities, strict=True):
-            row["probability"] = _number(probability)
+    if ranker is not None:
+        notes = ranker.notes
+        for row, probability in zip(rows, ranker.score(predictions).probability, strict=True):
+            row |= {"probability": _number(probability), "notes": notes}
     return rows
 
 

@@ -172,7 +172,7 @@ def test_the_rows_that_are_shown_are_saved_in_their_order(open_page, tmp_path):
     records = list(Chem.SDMolSupplier(str(tmp_path / "a.sdf")))
     assert [mol.GetProp("_Name") or Chem.MolToSmiles(mol) for mol in records] == wanted
     assert saved(page, "Excel", tmp_path / "a.xlsx") == "molecules_predicted.xlsx"
-    sheet = openpyxl.load_workbook(tmp_path / "a.xlsx").active
+    sheet = openpyxl.load_workbook(tmp_path / "a.xlsx").worksheets[0]
     found = [[cell.value for cell in row] for row in sheet.iter_rows(min_row=2)]
     assert [name or smiles for smiles, name, *_ in found] == wanted
     assert {type(row[2]) for row in found} == {float}
@@ -449,11 +449,12 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
         asked["predict"].append(body)
         done = sum(len(each["smiles"]) for each in asked["predict"][:-1])
         rows = [{"probability": (done + place) / 100} for place in range(len(body["smiles"]))]
-        route.fulfill(json={"predictions": rows})
+        notes = ["no training value meets size > 1.5; they are from 0 to 1 m"]
+        route.fulfill(json={"predictions": rows, "notes": notes})
 
     def choose(route):
         asked["choose"].append(route.request.post_data_json)
-        choices = [None] * len(asked["choose"][0]["smiles"])
+        choices: list[dict | None] = [None] * len(asked["choose"][0]["smiles"])
         choices[0], choices[4] = {"rank": 2, "similarity": 0.25}, {"rank": 1, "similarity": 0}
         route.fulfill(json={"choices": choices})
 
@@ -481,6 +482,8 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
     assert cells(page, 0)[0] == "0.590"
     page.get_by_role("button", name="Choose diverse ones").click()
     wait_until(lambda: len(listed(page)) == 2)
+    note = "No training value meets size > 1.5; they are from 0 to 1 m."
+    assert page.locator("#goal-note").inner_text() == note
     assert asked["choose"][0]["scores"][:2] == [0.59, 0.57]  # m58 is in the training table
     assert asked["choose"][0]["number"] == 20
     assert len(asked["choose"][0]["smiles"]) == 59

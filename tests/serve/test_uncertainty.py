@@ -60,6 +60,9 @@ def test_intervals_are_those_of_the_model(client, fitted):
     request = {"smiles": SMILES, "model": "size", "interval": 0.8}
     rows = client.post("/predict", json=request).json()["predictions"]
     wanted = load_model(fitted["size"]).predict_with_errors(SMILES, interval=0.8)
+    assert wanted.lower is not None
+    assert wanted.upper is not None
+    assert wanted.spread is not None
     assert rows[1]["uncertainty"] is None
     for place in (0, 2):
         found = rows[place]["uncertainty"]
@@ -74,6 +77,8 @@ def test_sets_are_those_of_the_model(client, fitted):
     request = {"smiles": SMILES, "model": "big", "interval": 0.8}
     rows = client.post("/predict", json=request).json()["predictions"]
     wanted = load_model(fitted["big"]).predict_with_errors(SMILES, interval=0.8)
+    assert wanted.sets is not None
+    assert wanted.calibrated is not None
     for place in (0, 2):
         found = rows[place]["uncertainty"]
         assert found["set"]["big"] == [label for label in (0, 1) if wanted.sets[place, 0, label]]
@@ -114,6 +119,8 @@ def test_the_nearest_training_molecule_is_that_of_the_model(client, fitted):
     request = {"smiles": [nearest, "bad", "[U]"], "model": "size", "domain": True}
     near, bad, far = client.post("/predict", json=request).json()["predictions"]
     wanted = load_model(fitted["size"]).predict_with_errors(request["smiles"], domain=True).domain
+    assert wanted is not None
+    assert wanted[0] is not None
     assert near["domain"]["place"] == wanted[0].place
     assert [each["smiles"] for each in near["domain"]["neighbors"]] == [
         each.smiles for each in wanted[0].neighbors
@@ -227,7 +234,25 @@ def test_the_probability_of_a_goal_is_that_of_rank(client, fitted):
     chosen = sorted((choice["rank"], place) for place, choice in enumerate(choices) if choice)
     assert [place for _, place in chosen] == ranking.order.tolist()
     similarities = [choices[place]["similarity"] for place in ranking.order]
+    assert ranking.similarities is not None
     assert similarities == pytest.approx(ranking.similarities.tolist())
+
+
+@pytest.mark.parametrize(
+    ("goal", "notes"),
+    [
+        ("size > 20", []),
+        ("size > 1e6", ["no training value meets size > 1e6; they are from "]),
+    ],
+)
+def test_a_goal_that_no_training_value_meets_has_a_note(client, goal, notes):
+    request = {"smiles": ["CCO", "CC"], "model": "size", "goals": [goal]}
+    answer = client.post("/predict", json=request).json()
+    assert [note.startswith(start) for note, start in zip(answer["notes"], notes, strict=True)] == [
+        True
+    ] * len(notes)
+    assert "notes" not in answer["predictions"][0]
+    assert client.post("/predict", json={"smiles": "CCO", "model": "size"}).json()["notes"] == []
 
 
 @pytest.mark.parametrize(

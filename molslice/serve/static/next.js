@@ -9,6 +9,7 @@ const property = document.getElementById("goal-property");
 const relation = document.getElementById("goal-relation");
 const limit = document.getElementById("goal-limit");
 const choice = document.getElementById("choice");
+const note = document.getElementById("goal-note");
 const number = document.getElementById("choice-number");
 const all = document.getElementById("choice-all");
 const state = document.getElementById("next-state");
@@ -29,6 +30,7 @@ export function offerNext(shown, { molecules, patiently }) {
   property.replaceChildren(...numbers.map(({ name, unit }) => element("option", { value: name, text: unit ? `${name} [${unit}]` : name })));
   goalForm.hidden = !source.intervals || !numbers.length || source.rows.some((row) => row.conditions);
   showState("");
+  note.textContent = "";
   all.hidden = true;
   field.hidden = false;
 }
@@ -36,6 +38,11 @@ export function offerNext(shown, { molecules, patiently }) {
 function showState(message) {
   state.textContent = message;
   problem.hidden = true;
+}
+
+// Write notes of the service as sentences.
+function sentences(notes) {
+  return notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`).join(" ");
 }
 
 function showProblem(message) {
@@ -55,6 +62,7 @@ goalForm.addEventListener("submit", async (event) => {
   const goal = `${property.value} ${relation.value} ${limit.value.trim().replace(",", ".")}`;
   const rows = asked.rows.filter(({ error }) => error === null);
   showState("");
+  note.textContent = "";
   all.hidden = true;
   try {
     for (let start = 0; start < rows.length; start += PIECE) {
@@ -66,6 +74,7 @@ goalForm.addEventListener("submit", async (event) => {
       if (!start) {
         for (const row of asked.rows) delete row.probability;
         showGoal(goal);
+        note.textContent = sentences(answer.notes);
       }
       answer.predictions.forEach(({ probability }, place) => { piece[place].probability = probability; });
       refresh(piece);
