@@ -85,22 +85,33 @@ def _baseline(work: Work, name: str) -> np.ndarray:
 
 def run_catboost(work: Work) -> np.ndarray:
     """CatBoost with its defaults, on descriptors and counts, and on logarithms where `fit` takes them."""
-    matrix, test = work.molecules.features.matrix(), work.parts["test"]
-    return _by_target(work, lambda rows, values: _catboost(matrix[rows], values[rows], matrix[test], work))
+    matrix, test, classes = (
+        work.molecules.features.matrix(),
+        work.parts["test"],
+        work.kind == "classification",
+    )
+    options: dict[str, Any] = {"classes": classes, "seed": work.seed, "threads": work.threads}
+
+    def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        logarithmic = not classes and is_log_normal(values[rows])
+        learned = np.log10(values[rows]) if logarithmic else values[rows]
+        predicted = fit_catboost(matrix[rows], learned, matrix[test], **options)
+        return 10.0**predicted if logarithmic else predicted
+
+    return _by_target(work, predict)
 
 
-def _catboost(known: np.ndarray, values: np.ndarray, test: np.ndarray, work: Work) -> np.ndarray:
+def fit_catboost(
+    known: np.ndarray, values: np.ndarray, test: np.ndarray, *, classes: bool, seed: int, threads: int
+) -> np.ndarray:
+    """Fit CatBoost with its defaults to features [n, C], and predict [m, C]: numbers or probabilities [m]."""
     from catboost import CatBoostClassifier, CatBoostRegressor  # pyright: ignore[reportMissingImports]
 
-    options: dict[str, Any] = {"random_seed": work.seed, "thread_count": work.threads, "verbose": False}
+    options: dict[str, Any] = {"random_seed": seed, "thread_count": threads, "verbose": False}
     options |= {"allow_writing_files": False}
-    if work.kind == "classification":
+    if classes:
         return CatBoostClassifier(**options).fit(known, values).predict_proba(test)[:, 1]
-    logarithmic = is_log_normal(values)
-    predicted = (
-        CatBoostRegressor(**options).fit(known, np.log10(values) if logarithmic else values).predict(test)
-    )
-    return 10.0**predicted if logarithmic else predicted
+    return CatBoostRegressor(**options).fit(known, values).predict(test)
 
 
 def _fit(work: Work, quality: str, encoder: str | None) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from molslice.learners import LEARNERS, Features, Labels
-from molslice.learners.boosting import splittable_columns
+from molslice.learners.boosting import BINS, splittable_columns
 from molslice.learners.features import NormalScores
 from molslice.learners.gaussian_process import MAX_POOL, draw_pool
 from molslice.learners.similarities import (
@@ -189,7 +189,7 @@ def test_boosting_predicts_as_scikit_learn_does(classes):
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     for fold in range(2):
         model: Any = kind(random_state=3 + fold)
-        model.set_params(early_stopping=False)
+        model.set_params(early_stopping=False, max_bins=BINS)
         learned, mean, spread = in_standard_unit(values[folds != fold], classes)
         model.fit(features.matrix()[folds != fold], learned)
         theirs = model.decision_function(new.matrix()) if classes else model.predict(new.matrix())
@@ -604,7 +604,8 @@ def test_boosting_takes_its_settings():
     )
     columns = splittable_columns(features.matrix(), 5)
     model: Any = HistGradientBoostingRegressor(learning_rate=0.05, max_iter=20, max_leaf_nodes=7)
-    model.set_params(min_samples_leaf=5, max_features=0.3, early_stopping=False, random_state=3)
+    model.set_params(min_samples_leaf=5, max_features=0.3, max_bins=BINS, random_state=3)
+    model.set_params(early_stopping=False)
     learned, mean, spread = standardize(values[folds != 0])
     model.fit(features.matrix()[folds != 0][:, columns], learned)
     expected = model.predict(features.matrix()[:, columns]) * spread + mean
