@@ -415,6 +415,12 @@ def test_wrong_usage(molslice, words):
     assert "error:" in err
 
 
+@pytest.mark.parametrize("words", [["report", "x"], ["export", "x"], ["data", "show", "x", "--row", "0"]])
+def test_a_folder_for_a_file_to_write_is_refused_before_the_work(molslice, tmp_path, words):
+    code, _, err = molslice(*words, "--out", str(tmp_path))
+    assert (code, "is a folder; give the name of a file" in err) == (2, True)
+
+
 def test_wrong_usage_is_one_line_without_control_characters(molslice):
     code, _, err = molslice("train", "--out", "x", "--frob\nmore\x1b[31m")
     assert code == 2
@@ -467,7 +473,7 @@ def test_help_shows_examples_that_parse(molslice):
             config = getattr(args, "config", None)
             assert config is None or (ROOT / config).is_file(), example
             if start := getattr(args, "start", None):
-                wanted = load_run_config(ROOT / config, [("start.model", start)]).model
+                wanted = load_run_config(ROOT / str(config), [("start.model", start)]).model
                 found = read_config(find_model(start)).model
                 assert [getattr(wanted, size) for size in SIZES] == [getattr(found, size) for size in SIZES]
 

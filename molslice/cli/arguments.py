@@ -61,6 +61,14 @@ def file_path(text: str) -> Path:
     return path
 
 
+def file_to_write(text: str) -> Path:
+    """Parse the path of a file that is written, and refuse a folder before the work."""
+    path = file_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give the name of a file")
+    return path
+
+
 def file_or_url(text: str) -> "File":
     """Parse a path or a URL. An empty path is refused, because it would mean the current folder."""
     from molslice.files.urls import as_file

@@ -15,6 +15,7 @@ from molslice.cli.arguments import (
     count,
     file_or_url,
     file_path,
+    file_to_write,
 )
 from molslice.cli.console import say, tell, text_table, write, write_json, writing_to
 
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(verify, "--quiet", "--json")
     show = action("show", "show the molecule and the targets of a row")
     show.add_argument("--row", type=count, required=True, metavar="N", help="number of the row, from 0")
-    show.add_argument("--out", type=file_path, metavar="FILE", help="draw the molecule to this .svg or .png")
+    show.add_argument(
+        "--out", type=file_to_write, metavar="FILE", help="draw the molecule to this .svg or .png"
+    )
     add_options(show, "--json")
     table = action("csv", "write a store to CSV, Parquet or JSON lines")
     table.add_argument(

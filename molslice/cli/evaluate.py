@@ -78,8 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the errors."""
     from molslice.files.atomic import reserved
+    from molslice.folders.results import check_results_folder
 
     _check_uncertainty(args)
+    if args.out is not None:
+        check_results_folder(args.out)
     with reserved(args.out):
         return _evaluate(args)
 

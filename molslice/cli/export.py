@@ -8,7 +8,7 @@ RDKit and numpy. The file is compared with the model before the command ends.
 import argparse
 from dataclasses import asdict
 
-from molslice.cli.arguments import add_model, add_run_options, file_path, tell_shipped
+from molslice.cli.arguments import add_model, add_run_options, file_to_write, tell_shipped
 from molslice.cli.console import say, tell, write_json
 
 SUMMARY = "write a model as ONNX, or as a program of torch.export"
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `export`."""
     add_model(parser)
     parser.add_argument(
-        "--out", type=file_path, required=True, metavar="FILE", help="the file to write: .onnx or .pt2"
+        "--out", type=file_to_write, required=True, metavar="FILE", help="the file to write: .onnx or .pt2"
     )
     add_run_options(parser)
 

@@ -18,7 +18,7 @@ from molslice.cli.arguments import (
     add_fragment,
     add_model,
     add_run_options,
-    file_path,
+    file_to_write,
     flag,
     load_chosen_model,
     model_name,
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=file_path,
+        type=file_to_write,
         metavar="FILE",
         help="page to write (default: NAME_report.html in the current folder)",
     )

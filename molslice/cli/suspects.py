@@ -43,17 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the files and print the most suspicious values."""
     from molslice.files.progress import Progress
+    from molslice.folders.results import check_results_folder
     from molslice.inference.load import load_model
     from molslice.report.suspects import examine
     from molslice.report.suspects_files import write_examined
     from molslice.report.training import option_words, short_name
-    from molslice.types import MolsliceError
 
     predictor = load_model(args.model)
     tell_shipped(args.model)
     folder = args.out or Path(f"{short_name(predictor)}_suspects")
-    if folder.exists() and not folder.is_dir():
-        raise MolsliceError(f"{folder} is a file; choose another folder")
+    check_results_folder(folder)
     with Progress("matched pairs", unit="molecules") as bar:
         examined = examine(predictor, table=args.table, progress=bar.move)
     command = ["molslice", "suspects", short_name(predictor)]

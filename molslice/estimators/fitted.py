@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 
 from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
+from molslice.files.atomic import atomic_folder
 from molslice.files.tables.base import Unreadable
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.inputs import Molecules, condition_cells, molecule_rows
@@ -66,15 +67,14 @@ class _Estimator(BaseEstimator):
         """Write the fitted model to a new folder, which `load_model` and the command line take.
 
         Raises:
-            MolsliceError: The folder exists.
+            MolsliceError: The folder exists and is not empty, or cannot be written.
         """
         check_is_fitted(self, "folder_")
-        if Path(folder).exists():
-            raise MolsliceError(f"{folder} exists; choose another folder, or remove it")
-        for name, content in self.folder_.items():
-            file = Path(folder, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+        with atomic_folder(folder) as partial:
+            for name, content in self.folder_.items():
+                file = partial / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
 
     def _fit(
         self,

@@ -1,6 +1,7 @@
 """What a model of `molslice fit` depends on, over many molecules: its features, and substructures."""
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -17,15 +18,16 @@ from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.explanation.score import PredictionScore
 from molslice.figures import literal, to_picture
-from molslice.files.atomic import atomic_folder
+from molslice.files.atomic import reserved, write_atomically
 from molslice.files.progress import Progress
+from molslice.folders.results import results_folder
 from molslice.tasks.metrics import with_unit
 from molslice.types import MolsliceError
 
 MOST_ROWS, FEWEST_ROWS = 100, 10  # that are drawn from all rows, and that are needed
 ALIKE = 0.9  # absolute rank correlation of descriptors that are shuffled together
 SHOWN, FEWEST_MOLECULES = 12, 3  # entries of a figure, and molecules with a substructure that is drawn
-TABLE, FIGURE = "global.csv", "global"
+TABLE, FIGURES = "global.csv", ("global.svg", "global.png")
 FEATURE, SUBSTRUCTURE = "feature", "substructure"
 BLUE, ORANGE = "#0072b2", "#d55e00"
 COLORED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
@@ -184,16 +186,23 @@ def write_overview(
     ground: str = "white",
     progress: bool = False,
 ) -> list[Effect]:
-    """Write `global.csv` and a figure on a ground of `GROUNDS` to a new folder; see `find_effects`."""
-    with atomic_folder(folder, alone=True) as partial:
+    """Write `global.csv` and a figure on a ground of `GROUNDS`; see `find_effects`.
+
+    Earlier ones are replaced.
+    """
+    with reserved(folder), results_folder(folder):
         with Progress("explain", None, "predictions", shown=progress) as bar:
             effects = find_effects(score, rows, bar.update)
-        with (partial / TABLE).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Effect)])
-            writer.writeheader()
-            writer.writerows(asdict(effect) for effect in effects)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, [field.name for field in fields(Effect)])
+        writer.writeheader()
+        writer.writerows(asdict(effect) for effect in effects)
         with rc_context(STYLES[ground]):
-            (partial / f"{FIGURE}{ending}").write_bytes(to_picture(_draw(score, effects), ending[1:]))
+            figure = to_picture(_draw(score, effects), ending[1:])
+        write_atomically(folder / TABLE, table.getvalue())
+        for other in FIGURES:
+            (folder / other).unlink(missing_ok=True)
+        write_atomically(folder / f"global{ending}", figure)
     return effects
 
 

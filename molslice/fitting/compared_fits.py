@@ -11,6 +11,7 @@ from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.files.text_tables import csv_text, markdown_table
 from molslice.folders.fitted import FIT
+from molslice.folders.results import results_folder
 from molslice.inference.json_text import to_json
 from molslice.metric_text import METRIC_LABELS, format_metric
 
@@ -107,8 +108,7 @@ def compare_fits(folders: Sequence[Path | str], out: Path | str) -> ComparedFits
     targets = [*dict.fromkeys(line.target for line in lines)]
     compared = ComparedFits(sorted(lines, key=lambda line: targets.index(line.target)))
     place = Path(out)
-    place.mkdir(parents=True, exist_ok=True)
-    with lock_folder(place):
+    with results_folder(place), lock_folder(place):
         write_atomically(place / "comparison.json", to_json(compared.to_mapping()))
         write_atomically(place / "table.csv", compared.to_csv())
         write_atomically(place / "table.md", compared.to_text())

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from molslice.figures import literal, to_picture
 from molslice.files.atomic import write_atomically
+from molslice.folders.results import results_folder
 from molslice.inference.json_text import to_json
 from molslice.inference.uncertainty import rank_texts
 from molslice.tasks.metrics import with_unit
@@ -23,8 +24,15 @@ def write_uncertainty(result: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write the result of `evaluate_uncertainty` and a figure for each target with measured values.
 
     Figures of an earlier result are removed.
+
+    Raises:
+        MolsliceError: The folder is a file, or holds a model.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with results_folder(folder):
+        return _write(result, folder)
+
+
+def _write(result: Mapping[str, Any], folder: Path) -> list[Path]:
     files = [folder / RESULT]
     write_atomically(files[0], to_json(dict(result)))
     for place, target in enumerate(result["targets"], start=1):

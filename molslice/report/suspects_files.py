@@ -11,6 +11,7 @@ import numpy as np
 from molslice.chem.drawing import draw_smiles
 from molslice.chem.smiles import ChemError
 from molslice.files.atomic import write_atomically
+from molslice.folders.results import results_folder
 from molslice.inference.fitted import FittedPredictor
 from molslice.report.charts import draw_suspects
 from molslice.report.page import (
@@ -70,15 +71,16 @@ def write_examined(
 
     Raises:
         OSError: A file cannot be written.
+        MolsliceError: The folder is a file, or holds a model.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     contents = {
         SUSPECTS: suspects_csv(examined),
         PAIRS: _csv(PAIR_COLUMNS, map(_pair_cells, examined.pairs)),
         PAGE: suspects_page(examined, predictor, command),
     }
-    for name, text in contents.items():
-        write_atomically(folder / name, text)
+    with results_folder(folder):
+        for name, text in contents.items():
+            write_atomically(folder / name, text)
     return [folder / name for name in contents]
 
 

@@ -25,7 +25,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from molslice.figures import to_picture
-from molslice.files.atomic import made_folder, write_atomically
+from molslice.files.atomic import write_atomically
+from molslice.folders.results import results_folder
 from molslice.inference.json_text import to_json
 from molslice.registry import Registry
 from molslice.studies.base import Request, Study
@@ -92,7 +93,7 @@ def run_study(
     unused = [option for option in options or {} if runs and option in study.unused_with_runs]
     if unused:
         raise MolsliceError(f"study {name!r} with runs does not use {', '.join(unused)}")
-    with made_folder(request.out):
+    with results_folder(request.out):
         findings = study.measure(request)
     figure = Figure(layout="constrained")
     study.draw(findings, figure)

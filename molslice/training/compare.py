@@ -15,6 +15,7 @@ from molslice.files.lock import lock_folder
 from molslice.files.parsing import read_json_object
 from molslice.folders.ensemble import is_ensemble
 from molslice.folders.fitted import is_fitted_folder
+from molslice.folders.results import results_folder
 from molslice.folders.run import CONFIG, DATA, SUMMARY, read_summary
 from molslice.training.comparison import Comparison, Result
 from molslice.training.continuation import check_data
@@ -96,8 +97,7 @@ def compare_attentions(
         base = _on_fold(base, folds, 0)
     entries = parse_entries(attention, base)
     runs = [planned for entry in entries for planned in _plan(entry, folder, seeds, folds)]
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with results_folder(folder), lock_folder(folder):
         _keep_plan(folder, entries)
         _check_data(runs)
         planned = {one.run for one in runs}
@@ -190,8 +190,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = 
     for run, label, fold, (config, summary) in zip(runs, labels, folds, finished, strict=True):
         comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))
     comparison.check()
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with results_folder(folder), lock_folder(folder):
         _write(comparison, folder, curves)
     return comparison
 

@@ -5,7 +5,7 @@ import pytest
 
 from molslice.cli import main
 from molslice.explanation.overview import find_effects
-from molslice.explanation.score import find_score
+from molslice.explanation.score import PredictionScore, find_score
 from molslice.files.progress import Progress
 from molslice.inference.load import load_model
 from molslice.types import MolsliceError
@@ -39,6 +39,7 @@ def test_the_counted_substructure_and_its_descriptor_come_first(folder):
 def test_rows_of_a_file_with_conditions_are_taken(tmp_path):
     predictor = load_model(SAVED / "fit_pairs")
     score = find_score(predictor, method="shapley")
+    assert isinstance(score, PredictionScore)
     rows = predictor.conditioned(
         ["CCO", "CCN", "bad", *(f"{'C' * length}Cl" for length in range(1, 10))],
         lambda names: {
@@ -52,6 +53,20 @@ def test_rows_of_a_file_with_conditions_are_taken(tmp_path):
     assert {effect.molecules for effect in effects if effect.kind == "feature"} == {11}
     with pytest.raises(MolsliceError, match="needs 10 readable molecules, got 2"):
         find_effects(score, rows[:3])
+
+
+def test_an_earlier_view_is_replaced_and_other_files_stay(folder, tmp_path, capsys):
+    rows = "".join(f"{smiles}\n" for smiles in ["smiles", *SMILES[:12]])
+    (tmp_path / "in.csv").write_text(rows)
+    for name in ("global.csv", "global.svg", "notes.txt"):
+        (tmp_path / name).write_text("earlier")
+    words = ["explain", str(folder / "nitro/model"), "--global", "--input", str(tmp_path / "in.csv")]
+    assert main([*words, "--out", str(tmp_path), "--format", "png", "--quiet"]) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"in.csv", "notes.txt", "global.csv", "global.png"}
+    assert (tmp_path / "notes.txt").read_text() == "earlier"
+    assert "earlier" not in (tmp_path / "global.csv").read_text()
+    assert main([*words, "--out", str(folder / "nitro/model"), "--quiet"]) == 1
+    assert "is the folder of a model" in capsys.readouterr().err
 
 
 def test_json(folder, tmp_path, capsys):

@@ -7,16 +7,13 @@ from typing import Any
 
 from molslice.data.molecules.input_files import find_files
 from molslice.data.molecules.refusals import Refusals
-from molslice.data.molecules.store_files import HEADER
 from molslice.files.atomic import UnwritableError, atomic_file
 from molslice.files.cache import file_checksum
 from molslice.files.lines import STDIN
 from molslice.files.progress import Progress
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url, file_size
-from molslice.folders.ensemble import ENSEMBLE
-from molslice.folders.fitted import FIT
-from molslice.folders.run import CONFIG, MODEL
+from molslice.folders.results import check_results_folder, file_inside
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.tables.chunk_log import describe_difference
@@ -27,13 +24,6 @@ from molslice.types import MolsliceError
 RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the state of each input
 INPUTS = "inputs"  # the key of the states by the name of the output
 LONGEST = 2**26  # maximum bytes of it
-OTHERS = {  # what a folder holds that is not for predictions
-    MODEL: "a model",
-    CONFIG: "a run",
-    FIT: "a model",
-    ENSEMBLE: "a model",
-    HEADER: "a store",
-}
 FORMATS = {".parquet": ".parquet", ".pq": ".parquet", ".jsonl": ".jsonl", ".ndjson": ".jsonl"}
 PACKED = (".gz", ".zst")
 ADVICE = "delete the outputs, or choose another folder"
@@ -100,11 +90,7 @@ def predict_folder(
             `predict_table`. Finished outputs stay.
     """
     pairs = _pairs(find_files(sources), folder)
-    for name, kind in OTHERS.items():
-        if _inside(folder, name).exists():
-            raise MolsliceError(
-                f"{folder} is the folder of {kind}; choose another folder for the predictions"
-            )
+    check_results_folder(folder)
     if isinstance(folder, Path):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +165,9 @@ def _update_record(
     inputs: dict[str, str | int] = known.pop(INPUTS, {})
     states = {target.name: _state(source) for source, target in pairs}
     names = [
-        name for name in inputs if name in present or (name not in states and _inside(folder, name).exists())
+        name
+        for name in inputs
+        if name in present or (name not in states and file_inside(folder, name).exists())
     ]
     if (keeps or names) and (words := describe_difference(known, identity)):
         raise MolsliceError(f"the outputs in {folder} are of another {words}; {ADVICE}")
@@ -196,7 +184,7 @@ def _update_record(
     kept = {name: inputs[name] for name in names}
     record = {**identity, INPUTS: {**kept, **states}}
     if record != {**known, INPUTS: inputs}:
-        with atomic_file(_inside(folder, RECORD)) as stream:
+        with atomic_file(file_inside(folder, RECORD)) as stream:
             stream.write(json.dumps(record, indent=1).encode() + b"\n")
 
 
@@ -218,7 +206,7 @@ def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
     Raises:
         MolsliceError: It is needed, and missing or damaged.
     """
-    path = _inside(folder, RECORD)
+    path = file_inside(folder, RECORD)
     if not path.exists():
         if needed:
             raise MolsliceError(f"{folder} has outputs, but no {RECORD} that says what made them; {ADVICE}")
@@ -236,10 +224,6 @@ def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
     return record
 
 
-def _inside(folder: File, name: str) -> File:
-    return Url(f"{str(folder).rstrip('/')}/{name}") if isinstance(folder, Url) else folder / name
-
-
 def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
     made: dict[str, File] = {}
     for source in sources:
@@ -252,4 +236,4 @@ def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
             raise MolsliceError(
                 f"{other} and {source} would both be written to {output_name(source)} in {folder}"
             )
-    return [(source, _inside(folder, name)) for name, source in made.items()]
+    return [(source, file_inside(folder, name)) for name, source in made.items()]

@@ -84,10 +84,10 @@ def test_a_folder_in_a_store(model, parts):
     assert len(fsspec.filesystem("memory").cat_file("/out/a.csv").splitlines()) == 7
 
 
-def test_two_files_with_one_output_are_refused(parts, tmp_path):
+def test_two_files_with_one_output_are_refused(model, parts, tmp_path):
     (parts / "b.csv").write_text("smiles\nC\n")
     with pytest.raises(MolsliceError, match=r"b\.csv and .*b\.smi would both be written to b\.csv in .*out$"):
-        predict_folder(None, [parts / "*"], tmp_path / "out")
+        predict_folder(load_model(model), [parts / "*"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -135,14 +135,14 @@ def test_ray_is_an_extra(model, parts, tmp_path, monkeypatch, capsys):
 def test_an_interrupted_folder_continues(model, parts, tmp_path):
     predictor, folder = load_model(model), tmp_path / "out"
     _, outputs = predict_folder(predictor, [str(parts / "*")], folder, progress=False)
-    expected = [path.read_bytes() for path in outputs]
+    expected = [Path(str(path)).read_bytes() for path in outputs]
     with pytest.raises(MolsliceError, match=r"out: nothing to resume, because every file has its output"):
         predict_folder(predictor, [str(parts / "*")], folder, resume=True, progress=False)
     outputs[0].unlink()
     report, again = predict_folder(predictor, [str(parts / "*")], folder, resume=True, progress=False)
     assert again == outputs[:1]
     assert report.rows == 5
-    assert [path.read_bytes() for path in outputs] == expected
+    assert [Path(str(path)).read_bytes() for path in outputs] == expected
 
 
 def test_outputs_of_another_model_are_not_resumed(model, parts, tmp_path, capsys):
@@ -230,7 +230,9 @@ def test_predictions_are_not_written_into_a_model_or_a_store(model, parts, tmp_p
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / name).write_text("{}")
-    with pytest.raises(MolsliceError, match="made is the folder of a .*; choose another folder for the pred"):
+    with pytest.raises(
+        MolsliceError, match="made is the folder of a .*; choose another folder for the results"
+    ):
         predict_folder(load_model(model), [str(parts / "a.csv")], folder, progress=False)
     assert [path.name for path in folder.iterdir()] == [name]
 
