@@ -14,7 +14,7 @@ from molslice.cli.arguments import split_overrides
 from tests.programs import ROOT, load_program
 
 PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "SKILL")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 HINT = "run python benchmarks/result_tables.py --write"
@@ -94,6 +94,19 @@ def test_the_design_names_every_folder():
     table = (ROOT / "docs/design.md").read_text(encoding="utf-8").partition("## Folders")[2]
     folders = {path.parent.name for path in (ROOT / "molslice").glob("*/__init__.py")}
     assert set(re.findall(r"`(\w+)/`", table)) == folders
+
+
+def test_the_top_level_has_few_entries():
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    folders = {"molslice", "configs", "data", "scripts", "tests", "docs", "examples", "benchmarks"}
+    about = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE"}
+    build = {"pyproject.toml", "MANIFEST.in", "constraints.txt", "environment.yml", "mkdocs.yml"}
+    container = {"Dockerfile", ".dockerignore", "compose.yaml"}
+    hidden = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml"}
+    tops = {line.partition("/")[0] for line in listed.stdout.splitlines()}
+    assert tops == folders | about | build | container | hidden
 
 
 def test_the_readme_stays_short():

@@ -77,7 +77,7 @@ def test_the_network_of_pytorch_geometric_only_sums():
 
 
 def test_the_conda_recipe_is_the_package_of_the_project():
-    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())
+    recipe = yaml.safe_load((ROOT / "scripts" / "recipe.yaml").read_text())
     python = recipe["context"]["python_min"]
     names = {**CONDA_NAMES, "matplotlib": "matplotlib-base"}
     expected = {f"{names.get(name, name)} {one.specifier}" for name, one in requirements().items()}
