@@ -38,8 +38,16 @@ MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
     *("fragment", "wildcards", "standardize", "quality", "members", "minutes", "tune", "seed"),
-    "class_weight",
+    *("class_weight", "limits", "transform", "weight"),
 )
+REPEATED_OPTIONS = {  # name in the record: name in the command
+    "conditions": "condition",
+    "missing_values": "missing-value",
+    "positive": "positive",
+    "relations": "relation",
+    "unit_columns": "unit-column",
+    "errors": "error",
+}
 PACKAGES = ("torch", "rdkit", "numpy", "scikit-learn", "lightning")
 
 
@@ -199,13 +207,9 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
         words += option_words("unit", unit)
     treatment = {name: record.get(name) for name in ("fragment", "wildcards", "standardize")}
     options = treatment | record["options"]
-    for key, option in (
-        ("conditions", "condition"),
-        ("missing_values", "missing-value"),
-        ("positive", "positive"),
-    ):
-        for value in options.get(key, ()):
-            words += option_words(option, value)
+    for key, option in REPEATED_OPTIONS.items():
+        for value in options.get(key) or ():
+            words += option_words(option, "" if value is None else value)
     order = options.get("order", [])
     for classes in [order] if order and isinstance(order[0], str) else order:
         words += option_words("order", ",".join(classes))
@@ -221,9 +225,9 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _given_units(record: Mapping[str, Any]) -> list[str]:
-    """Return the unit of each target if units were given; empty if they are the ones of the columns.
+    """Return the unit of each target if units were given; empty if all units are in the names of columns.
 
-    A folder of an earlier version does not know which units were given, and has the ones of the targets.
+    A folder of an earlier version does not record which units were given, so the units of its targets are taken.
     """
     names, of_targets = record["targets"]["names"], record["targets"]["units"]
     columns = record.get("columns") or names

@@ -104,6 +104,41 @@ def test_a_column_with_its_unit_in_brackets_is_reproduced(given, here, monkeypat
     assert run_again(page, here, monkeypatch) == page
 
 
+OF_MEASUREMENTS = {
+    "limits": ["--limits", "exact", "--relation", "sign", "--target", "size"],
+    "one of two targets": ["--relation", "sign", "--relation", "", "--target", "size", "--target", "a b"],
+    "weights": ["--weight", "sure", "--target", "size"],
+    "errors": ["--error", "off", "--target", "size"],
+    "units": ["--unit-column", "in", "--unit", "nM", "--transform", "p", "--target", "size"],
+}
+
+
+@pytest.mark.parametrize("options", OF_MEASUREMENTS.values(), ids=OF_MEASUREMENTS)
+def test_what_is_known_of_measurements_is_reproduced(options, here, monkeypatch):
+    lines = [
+        [
+            text,
+            len(text),
+            row,
+            ">" if row % 9 == 0 else "=",
+            1 + row % 3,
+            0.1 + row % 2,
+            ("nM", "uM")[row % 2],
+        ]
+        for row, text in enumerate(SALTS)
+    ]
+    with (here / "mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["smiles", "size", "a b", "sign", "sure", "off", "in"], *lines])
+    words = ["fit", "mine.csv", *options, "--no-encoder", "--members", "2", "--quality", "fast"]
+    assert main([*words, "--out", "fit", "--quiet"]) == 0
+    record = json.loads((here / "fit" / "fit.json").read_text())
+    report("fit")
+    page = (here / "fit_report.html").read_text()
+    assert run_again(page, here, monkeypatch) == page
+    again = json.loads((here.parent / "there" / "fit" / "fit.json").read_text())
+    assert again["options"] == record["options"]
+
+
 def test_a_target_that_begins_with_a_hyphen_is_reproduced(here, monkeypatch):
     (here / "mine.csv").write_text((here / "mine.csv").read_text().replace("size", "-log(S)", 1))
     words = ["fit", "mine.csv", "--target=-log(S)", "--no-encoder", "--members", "2", "--unit=-"]
