@@ -45,7 +45,7 @@ class Yoso(QueryKeyValueAttention):
         seed: Seed of the planes, together with the layer.
 
     Source: Zeng et al. 2021 (YOSO). The authors' code has an option for a depthwise convolution of V, which
-    is not part of the formula and is omitted. The defaults are the ones of that code.
+    is not part of the formula and is omitted. The defaults are the same as there.
     """
 
     traits: ClassVar[Traits] = Traits(

@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
         write(_text(examined))
     cliffs = sum(pair.is_cliff for pair in examined.pairs)
     if not examined.knows_table:
-        tell("an earlier version wrote the model: rows are the ones of rows.csv, and duplicates are merged")
+        tell(
+            "an earlier version wrote the model: rows are numbered as in rows.csv, and duplicates are merged"
+        )
     tell(
         f"{len(examined.suspects):,} of {examined.values:,} measured values are suspicious; "
         f"{len(examined.pairs):,} matched pairs, {cliffs:,} of them cliffs; written to {folder}"

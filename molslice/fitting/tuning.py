@@ -114,8 +114,8 @@ def tune_learners(
 ) -> Tuning:
     """Choose the settings of the learners of each target, in the minutes of `options.tune`.
 
-    The learners of all targets take turns. A trial that is expected to end later is left out, and with it the
-    further ones of this learner. `progress` is called with the seconds that are over and all of them.
+    The learners of all targets take turns. A trial that is expected to end later is left out, and with it all
+    further trials of this learner. `progress` is called with the seconds that are over and all of them.
 
     Raises:
         MolsliceError: The rows cannot be divided into folds.

@@ -225,7 +225,7 @@ def score_intervals(
 
 
 def two_classes(probabilities: np.ndarray) -> np.ndarray:
-    """Return the probabilities of class 0 and class 1, [n, 2], from the ones of class 1, [n]."""
+    """Return the probabilities of class 0 and class 1, [n, 2], from probabilities of class 1, [n]."""
     return np.stack([1.0 - probabilities, probabilities], axis=1)
 
 

@@ -108,7 +108,7 @@ def gradients_and_sums(
 def empty_gradients_and_sums(
     one: Tensor, other: Tensor, summed: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return tensors like the ones of `gradients_and_sums`."""
+    """Return tensors of the same shapes as `gradients_and_sums` returns."""
     size = 0 if summed is None else one[0, 0].numel()
     return torch.empty_like(one), torch.empty_like(other), one.new_empty(size, dtype=summed)
 

@@ -71,8 +71,8 @@ class Difference:
         molecules: Number of molecules.
         value: The metric of the model.
         reference_value: The metric of the reference.
-        standard_error: Standard error of the difference, which is smaller than the ones of both metrics,
-            because the molecules are the same.
+        standard_error: Standard error of the difference, smaller than the standard errors of both
+            metrics, because the molecules are the same.
         cross_validated: The metric of the model on out-of-fold predictions; None if unknown.
         reference_cross_validated: The same of the reference.
     """
@@ -474,8 +474,8 @@ def _difference_table(differences: Sequence[Difference]) -> Html:
     header = ["target", "model", "reference", "metric", "unit", "molecules"]
     header += ["error", "of the reference", "difference"]
     note = (
-        "Differences are measured on the molecules that both models held out, so that their standard errors "
-        f"are smaller than the ones of the errors. A difference is clear from {CLEAR:g} standard errors."
+        "Differences are measured on the molecules that both models held out, so that they have smaller "
+        f"standard errors than the errors. A difference is clear from {CLEAR:g} standard errors."
     )
     return section(table(header, rows), paragraph(note, soft=True))
 

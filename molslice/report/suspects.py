@@ -85,7 +85,7 @@ class PairChange:
 
     Attributes:
         target: The target.
-        is_logarithm: Whether the changes are the ones of the common logarithm.
+        is_logarithm: Whether the changes are differences of common logarithms.
         first: The row of the first molecule.
         second: The row of the second molecule.
         constant: What both molecules have; see `MatchedPair`.

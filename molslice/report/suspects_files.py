@@ -113,7 +113,8 @@ def _suspects(examined: Examined, predictor: AnyPredictor) -> Html:
     parts = [paragraph(f"All of them are in {SUSPECTS}, with their rows and reasons.", soft=True)]
     if not examined.knows_table:
         note = (
-            "An earlier version fitted the model: rows are the ones of rows.csv, and duplicates are merged."
+            "An earlier version fitted the model: rows are numbered as in rows.csv, and duplicates are "
+            "merged."
         )
         parts.append(paragraph(note, soft=True))
     charts = []

@@ -227,7 +227,7 @@ def _fit_command(record: Mapping[str, Any], name: str) -> list[str]:
 def _given_units(record: Mapping[str, Any]) -> list[str]:
     """Return the unit of each target if units were given; empty if all units are in the names of columns.
 
-    A folder of an earlier version does not record which units were given, so the units of its targets are taken.
+    A folder of an earlier version does not record which units were given, so its targets' units are taken.
     """
     names, of_targets = record["targets"]["names"], record["targets"]["units"]
     columns = record.get("columns") or names

@@ -40,7 +40,7 @@ class SeveralClasses:
         return np.where(np.isnan(classes)[:, None], np.nan, parts)
 
     def parts_of(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the parts, [..., P], from the ones of the classes, [..., K]."""
+        """Return the probabilities of the parts, [..., P], from probabilities of the classes, [..., K]."""
         if not self.ordered:
             return probabilities
         return probabilities[..., ::-1].cumsum(-1)[..., -2::-1]

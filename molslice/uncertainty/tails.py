@@ -8,10 +8,9 @@ MIDDLE, OUTER = 0.5, 0.9  # levels of the errors that decide which quantiles are
 def usual_error(errors: np.ndarray, level: float) -> float:
     """Estimate the quantile of absolute errors, as if the largest were no wrong measurements.
 
-    The errors are taken for the ones of a Weibull distribution with their median and their quantile 0.9:
-    between the absolute values of a normal and of a Laplace distribution, or beyond. So wrong values, of up
-    to about a tenth of the rows, do not raise the result much, and few rows are enough for a level such as
-    0.99.
+    The errors are assumed to have a Weibull distribution with their median and their quantile 0.9: between
+    the absolute values of a normal and of a Laplace distribution, or beyond. So wrong values, of up to about
+    a tenth of the rows, do not raise the result much, and few rows are enough for a level such as 0.99.
 
     Args:
         errors: Absolute errors, float64 [n]; at least one.

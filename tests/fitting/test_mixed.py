@@ -81,7 +81,7 @@ def mixed(table, tmp_path_factory):
 
 
 def test_each_target_is_fitted_as_alone(mixed, table, smiles, tmp_path):
-    """The results of each target are the ones of a fit to the same rows without the others."""
+    """The results of each target are the same as of a fit to the same rows without the others."""
     folder, about = mixed
     together, start = load_model(folder).predict_with_errors([*smiles, "C("], interval=0.8), 0
     assert load_model(folder).columns == COLUMNS
