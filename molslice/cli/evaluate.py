@@ -203,7 +203,7 @@ def uncertainty_text(result: dict[str, Any]) -> str:
     levels, classes, groups, lines = [], [], [], []
     for target in result["targets"]:
         if not target["count"]:
-            lines.append(f"{target['name']}: no molecule has a measured value")
+            lines.append(f"{target['name']}: no molecule has a value")
             continue
         for entry in target["levels"]:
             levels.append((target["name"], *_coverage_cells(entry)))

@@ -7,9 +7,9 @@ Modules:
     measure: Predictions of the splits, from the model or from the rows of a fit.
     groups: Errors by size, element and scaffold.
     verdict: What the errors mean, in a sentence.
-    charts: Learning curves, predictions against measurements, curves of classes and calibration as SVG.
+    charts: Learning curves, predictions against known values, curves of classes and calibration as SVG.
     page: The frame of the page, and HTML of tables and text.
-    sections: The parts of the page that need measured values.
+    sections: The parts of the page that need known values.
     training: The parts that need the model alone.
     write: The report.
     comparison: Several models side by side.

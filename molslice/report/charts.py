@@ -73,9 +73,15 @@ def draw_curves(axes: Axes, curves: Curves, label: str) -> None:
 
 @_as_svg
 def draw_parity(
-    axes: Axes, splits: Sequence[SplitPredictions], target: int, unit: str, *, logarithmic: bool = False
+    axes: Axes,
+    splits: Sequence[SplitPredictions],
+    target: int,
+    unit: str,
+    truth_word: str = "measured",
+    *,
+    logarithmic: bool = False,
 ) -> None:
-    """Draw predicted against measured values of a target, at most 1,000 points of each split.
+    """Draw predicted against known values of a target, at most 1,000 points of each split.
 
     The last split is on top. Logarithmic axes leave out molecules whose values have no logarithm.
     """
@@ -101,7 +107,7 @@ def draw_parity(
         axes.plot(ends, ends, color=INK, linewidth=0.8)
         axes.set(xlim=ends, ylim=ends)
     axes.legend(frameon=False, fontsize=8, markerscale=3)
-    labels = [literal(with_unit(name, unit)) for name in ("measured", "predicted")]
+    labels = [literal(with_unit(name, unit)) for name in (truth_word, "predicted")]
     axes.set(aspect="equal", xlabel=labels[0], ylabel=labels[1])
 
 
@@ -128,9 +134,15 @@ def draw_suspects(
 
 @_as_svg
 def draw_errors(
-    axes: Axes, split: SplitPredictions, target: int, unit: str, *, logarithmic: bool = False
+    axes: Axes,
+    split: SplitPredictions,
+    target: int,
+    unit: str,
+    truth_word: str = "measured",
+    *,
+    logarithmic: bool = False,
 ) -> None:
-    """Draw the distribution of predicted minus measured values of a split, or of their logarithms."""
+    """Draw the distribution of predicted minus known values of a split, or of their logarithms."""
     chosen = drawn_rows(split, target, logarithmic=logarithmic)
     predicted, truth = split.values(target)[chosen], split.truth[chosen, target]
     errors = np.log10(predicted / truth) if logarithmic else predicted - truth
@@ -140,7 +152,8 @@ def draw_errors(
             ends = ends + np.array([-0.5, 0.5])
         axes.hist(np.clip(errors, *ends), bins=40, range=tuple(ends), color=LINE, alpha=0.85)
     axes.axvline(0.0, color=INK, linewidth=0.8)
-    label = "log10 of predicted / measured" if logarithmic else with_unit("predicted minus measured", unit)
+    label = f"log10 of predicted / {truth_word}"
+    label = label if logarithmic else with_unit(f"predicted minus {truth_word}", unit)
     axes.set(xlabel=literal(label), ylabel=f"molecules of {split.name}")
 
 

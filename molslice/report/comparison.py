@@ -327,7 +327,7 @@ def _difference(
     alike = np.isclose(*values, rtol=1e-6)
     truth = values[0][alike]
     if len(truth) < FEWEST:
-        return f"{pair} they held out {len(truth) or 'none'} of the same measured values."
+        return f"{pair} they held out {len(truth) or 'none'} of the same values."
     first, second = (
         _measure(one, index, of_model.predicted[at[alike]], truth, types[0].metric)
         for (one, index), of_model, at in zip(sides, kept, rows, strict=True)

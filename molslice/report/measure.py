@@ -83,6 +83,11 @@ class Measured:
         """What each target is."""
         return self.predictor.types
 
+    @property
+    def truth_word(self) -> str:
+        """What the known values are called: a run may have learned computed ones."""
+        return "measured" if isinstance(self.predictor, FittedPredictor) else "reference"
+
     def probabilities(self, split: SplitPredictions, target: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the class of the known rows of a split, int [k], and its probabilities, float64 [k, K]."""
         known = split.known(target)

@@ -1,4 +1,4 @@
-"""The parts of a report that need measured values."""
+"""The parts of a report that need known values."""
 
 import contextlib
 import math
@@ -115,7 +115,7 @@ def _seen(measured: Measured) -> str:
 
 
 def predictions(measured: Measured) -> Html:
-    """Return charts of predictions against measurements, and of their errors; confusion and calibration."""
+    """Return charts of predictions against known values, and of their errors; confusion and calibration."""
     charts, tables = [], list[Html]()
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         if names := measured.types[index].class_names:
@@ -143,12 +143,13 @@ def predictions(measured: Measured) -> Html:
             continue
         model = measured.predictor
         logarithmic = isinstance(model, FittedPredictor) and model.is_logarithmic(index)
-        parity = draw_parity(measured.splits, index, unit, logarithmic=logarithmic)
+        parity = draw_parity(measured.splits, index, unit, measured.truth_word, logarithmic=logarithmic)
         missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
-        charts.append((parity, f"{name}: predictions against measurements{missing}."))
+        known = "measurements" if isinstance(model, FittedPredictor) else "reference values"
+        charts.append((parity, f"{name}: predictions against {known}{missing}."))
         caption = f"{name}: errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
         caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
-        errors = draw_errors(measured.judged, index, unit, logarithmic=logarithmic)
+        errors = draw_errors(measured.judged, index, unit, measured.truth_word, logarithmic=logarithmic)
         charts.append((errors, f"{caption}."))
     return section(*tables, figures(charts), *_left_out(measured))
 
@@ -196,7 +197,7 @@ def uncertainty(measured: Measured) -> Html:
     for target in result["targets"][:MOST_TARGETS]:
         name = target["name"]
         if not target["count"]:
-            notes.append(f"{name}: no molecule of {split.name} has a measured value.")
+            notes.append(f"{name}: no molecule of {split.name} has a value.")
             continue
         if not of_learned:
             caption = f"{name}: covered molecules of {split.name}; miscalibration area"
@@ -332,7 +333,7 @@ def data(measured: Measured) -> Html:
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
                 values.append([with_unit(name, unit), split.name, *moments, *cut])
     names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
-    judged = measured.judged
+    judged, word = measured.judged, measured.truth_word.capitalize()
     sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
     elements = ", ".join(
         f"{symbol} {share_text(int(has.sum()), len(has))}" for symbol, has in by_element(measured).items()
@@ -342,8 +343,8 @@ def data(measured: Measured) -> Html:
     parts = [
         paragraph(f"Source: {with_short_name(dataset.source, measured.predictor)}"),
         table(["split", "rows"], rows),
-        *([table(["target", "split", *names], values, "Measured values")] * bool(values)),
-        *([table(["target", "split", "class", "rows", "share"], counts, "Measured classes")] * bool(counts)),
+        *([table(["target", "split", *names], values, f"{word} values")] * bool(values)),
+        *([table(["target", "split", "class", "rows", "share"], counts, f"{word} classes")] * bool(counts)),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
         paragraph(f"Molecules of {judged.name} with each element{sampled}: {elements}."),
     ]
@@ -423,7 +424,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
         [name, *(f"{count:,}" for count in row), f"{row.sum():,}"]
         for name, row in zip([*names, "all"], [*counts, counts.sum(0)], strict=True)
     ]
-    header = ["measured", *(f"predicted {name}" for name in names), "molecules"]
+    header = [measured.truth_word, *(f"predicted {name}" for name in names), "molecules"]
     title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.name}"
     if several is None:
         title += f", {names[1]} above a probability of {measured.threshold:g}"
@@ -536,14 +537,14 @@ def _card(
     truth, predicted = split.truth[place, target], split.values(target)[place]
     if (several := measured.types[target].several) is None:
         lines = [
-            f"measured {truth:.4g}, predicted {predicted:.4g}{suffix}",
+            f"{measured.truth_word} {truth:.4g}, predicted {predicted:.4g}{suffix}",
             ", ".join(filter(None, (f"error {predicted - truth:+.3g}{suffix}", where))),
         ]
     else:
         chances = split.predicted[place, split.columns[target]]
         name, chosen = several.names[int(truth)], several.names[int(several.choose(chances))]
         lines = [
-            f"measured {name}, predicted {chosen}",
+            f"{measured.truth_word} {name}, predicted {chosen}",
             ", ".join(filter(None, (f"probability of {name} {chances[int(truth)]:.2f}", where))),
         ]
     if name := ", ".join(filter(None, (cells[row] for cells in identifiers))):

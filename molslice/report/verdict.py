@@ -150,8 +150,8 @@ def _verdict(measured: Measured, target: int) -> str:
         if len(case.truth) >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
-        return "no verdict, because the model was trained on all measured molecules"
-    return "no verdict, because the measured molecules are too few or lack a class"
+        return "no verdict, because the model was trained on all molecules with a value"
+    return "no verdict, because the molecules with a value are too few or lack a class"
 
 
 def _is_logarithmic(measured: Measured, target: int) -> bool:

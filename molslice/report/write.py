@@ -68,7 +68,7 @@ def write_report(
         verdict = verdicts(measured)
     sections = list(_parts(predictor, measured, missing, command))
     targets = ", ".join(map(with_unit, predictor.target_names, predictor.target_units))
-    lead = f"A model for {targets}" + ("." if dataset is None else f", measured on {dataset.source}.")
+    lead = f"A model for {targets}" + ("." if dataset is None else f", evaluated on {dataset.source}.")
     lead = with_short_name(lead, predictor)
     write_atomically(path, page(f"Report on {short_name(predictor)}", lead, sections, verdict))
     return verdict

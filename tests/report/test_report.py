@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from molslice.fitting.card import STANDARD_ERROR
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import ROWS, TABLE_ROWS
 from molslice.inference.load import load_model
+from molslice.inference.network import Predictor
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training
 from molslice.report.measure import Measured, SplitPredictions, measure
@@ -164,10 +166,10 @@ def test_the_data_card_describes_all_rows_of_a_sampled_split(run):
     place = words.index("size")
     split, mean, _, minimum, *_, maximum = words[place + 1 : place + 9]
     rows = {"train": [len(text) for row, text in enumerate(embedded_smiles(60)) if row % 3]}
-    assert (split, mean) == ("train", format_metric(np.mean(rows["train"])))
+    assert (split, mean) == ("train", format_metric(float(np.mean(rows["train"]))))
     assert (float(minimum), float(maximum)) == (min(rows["train"]), max(rows["train"]))
     table = " ".join(words)
-    assert f" test {format_metric(np.mean(lengths))} " in table
+    assert f" test {format_metric(float(np.mean(lengths)))} " in table
     assert "Molecules of test with each element (5 drawn at random): C 5 of 5, " in table
     assert "drawn at random" not in " ".join(words_of(sections.data(measured_of(run))))
 
@@ -198,14 +200,25 @@ def test_errors_of_training_molecules_say_so(run):
     assert note not in words_of(sections.errors(replace(measured, splits=unseen)))
 
 
+def test_the_values_of_a_run_are_not_called_measured(run, tmp_path):
+    page = report(run, tmp_path / "page.html")
+    assert "predicted minus reference" in page
+    assert "Reference values" in page
+    assert (
+        re.findall(r"[^.<>]*\bmeasured\b[^.<>]*", page.partition("<main")[2].replace(str(tmp_path), "")) == []
+    )
+
+
 def test_molecules_that_a_chart_does_not_show_are_counted(run, monkeypatch):
     monkeypatch.setattr(sections, "MOST_POINTS", 19)
     monkeypatch.setattr(charts, "MOST_POINTS", 19)
     page = sections.predictions(measured_of(run))
-    about = "size: predictions against measurements; 19 of 40 molecules of train, 19 of 20 molecules of test,"
+    about = (
+        "size: predictions against reference values; 19 of 40 molecules of train, 19 of 20 molecules of test,"
+    )
     assert f"{about} drawn at random." in words_of(page)
     monkeypatch.undo()
-    assert "size: predictions against measurements." in words_of(sections.predictions(measured_of(run)))
+    assert "size: predictions against reference values." in words_of(sections.predictions(measured_of(run)))
 
 
 def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
@@ -263,8 +276,9 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
 
 
 def test_parameters_are_those_of_the_network(run):
-    words = [word for word in words_of(training.parameters(load_model(run))) if word]
-    model = load_model(run).model
+    predictor = load_model(run)
+    assert isinstance(predictor, Predictor)
+    words, model = [word for word in words_of(training.parameters(predictor)) if word], predictor.model
     total = sum(weights.numel() for weights in model.parameters())
     assert words[words.index("total") + 1] == f"{total:,}"
     counts = parameters_by_part(model)
@@ -292,12 +306,13 @@ def test_the_worst_predictions_come_first(run, tmp_path):
 def test_a_card_has_the_row_and_the_sign_of_the_error(run):
     measured = measured_of(run, 10)
     smiles = embedded_smiles(60)
-    captions = re.findall(r"<figcaption>(measured.*?)</figcaption>", sections.examples(measured))
+    captions = re.findall(r"<figcaption>(reference.*?)</figcaption>", sections.examples(measured))
     assert len(captions) == 24
     for number, caption in enumerate(captions):
         found = re.match(
-            r"measured (\S+), predicted (\S+?)(?: eV)?<br>error (\S+?)(?: eV)?, row (\d+)<br>(.*)", caption
+            r"reference (\S+), predicted (\S+?)(?: eV)?<br>error (\S+?)(?: eV)?, row (\d+)<br>(.*)", caption
         )
+        assert found is not None
         truth, predicted, error, row = map(float, found.groups()[:4])
         assert error == pytest.approx(predicted - truth, rel=0.01, abs=0.02)
         own = int(row) - 1
@@ -315,7 +330,7 @@ def test_errors_of_numbers_are_those_of_scikit_learn(run):
         sklearn.metrics.mean_absolute_error(truth, predicted),
         sklearn.metrics.root_mean_squared_error(truth, predicted),
         sklearn.metrics.r2_score(truth, predicted),
-        spearmanr(truth, predicted).statistic,
+        float(np.asarray(spearmanr(truth, predicted))[0]),
     ]
     place = len(words) - 1 - words[::-1].index("test")
     assert [word for word in words[place + 1 :] if word][:5] == ["20", *map(format_metric, expected)]
@@ -378,7 +393,7 @@ def test_both_of_two_classes_have_the_same_calibration_error():
     generator = np.random.default_rng(0)
     chances, truth = generator.random((97, 1)), generator.integers(0, 2, (97, 1)).astype(float)
     split = SplitPredictions("test", True, 97, np.arange(97), truth, chances, [slice(0, 1)])
-    words = words_of(sections.predictions(Measured(Model(), None, (split,))))
+    words = words_of(sections.predictions(Measured(cast("Any", Model()), cast("Any", None), (split,))))
     words = words[words.index("calibration error") + 1 :]
     expected = format_metric(calibration_error(chances[:, 0], truth[:, 0]))
     assert [word for word in words if word][:12][5::6] == [expected] * 2
@@ -430,7 +445,7 @@ def test_the_cards_of_a_fit_have_the_rows_of_its_table(tmp_path):
     captions = captions_of(tmp_path / "fit")
     assert len(captions) == 24
     for number, caption in enumerate(captions):
-        row = int(re.match(r"m(\d+)", caption)[1])
+        row = int(re.findall(r"^m(\d+)", caption)[0])
         if row == 5:
             assert (
                 "rows 5, 10, mean of 2 measurements<br>" in caption if number < 12 else "row 5<br>" in caption
@@ -491,12 +506,12 @@ def test_a_target_without_held_out_values_has_no_coverage(tmp_path, capsys):
     words = ["fit", str(tmp_path / "mine.csv"), "--target", "size", "--target", "rare", "--split", "part"]
     assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
     words = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
-    assert "rare: no molecule of test has a measured value." in words
+    assert "rare: no molecule of test has a value." in words
     assert not any("nan%" in word or "same width" in word for word in words)
     command = ["evaluate", str(tmp_path / "fit"), "--uncertainty", "--out", str(tmp_path / "out")]
     assert main(command) == 0
     captured = capsys.readouterr()
-    assert "rare: no molecule has a measured value" in captured.out
+    assert "rare: no molecule has a value" in captured.out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"uncertainty.json", "uncertainty_1.png"}
 
 
@@ -510,6 +525,8 @@ def test_charts_of_a_target_whose_logarithm_is_learned_are_logarithmic(scale, tm
     words = ["fit", str(tmp_path / "mine.csv"), "--target", "dose", "--split", "part", "--scale", scale]
     assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
     page = report(tmp_path / "fit", tmp_path / "page.html")
+    assert "reference" not in page
+    assert "dose: predictions against measurements" in page
     assert ("log10 of predicted / measured" in page) == (scale == "log")
     assert ("predicted minus measured" in page) == (scale == "linear")
     left_out = "; not shown: 1 with a value or a prediction that is not positive."
@@ -557,4 +574,4 @@ def test_other_rows_than_molecules_are_refused():
     with pytest.raises(
         MolsliceError, match="a report is about molecules; the rows of words.txt are sentences"
     ):
-        measure(None, Sentences(), 10)
+        measure(cast("Any", None), cast("Any", Sentences()), 10)

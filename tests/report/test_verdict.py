@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import sklearn.metrics
 
 from molslice.cli import main
 from molslice.folders.fitted import HELD_OUT
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.report import charts, sections
 from molslice.report.measure import Measured, SplitPredictions, read_rows
@@ -45,7 +47,7 @@ def measured_of(of_target, truth, predicted, name="test", **options):
         predicted,
         [slice(0, predicted.shape[1])],
     )
-    measured = Measured(Model(of_target), None, (split,), **options)
+    measured = Measured(cast("Any", Model(of_target)), cast("Any", None), (split,), **options)
     measured.__dict__["uncertainty"] = MolsliceError("without intervals")
     return measured
 
@@ -97,7 +99,7 @@ def test_few_molecules_are_said_to_be_few():
 def test_fewer_than_ten_molecules_have_no_verdict():
     truth = np.arange(10.0)
     assert "useful for ranking" in verdict(NUMBER, truth, truth + 0.1)
-    expected = "logS: no verdict, because the measured molecules are too few or lack a class."
+    expected = "logS: no verdict, because the molecules with a value are too few or lack a class."
     assert verdict(NUMBER, truth[:9], truth[:9] + 0.1) == expected
 
 
@@ -131,7 +133,7 @@ def test_several_classes_have_their_own_measures():
     assert line.startswith("logS: mean error in classes 0.1")
     median = np.abs(truth - np.median(truth)).mean()
     assert f"{1 - 0.1 / median:.0%} below predicting the median class for all ({median:.2g})" in line
-    assert "no verdict, because the measured molecules are too few or lack a class" in verdict(
+    assert "no verdict, because the molecules with a value are too few or lack a class" in verdict(
         THREE, truth[:20], wrong[:20]
     )
 
@@ -139,7 +141,7 @@ def test_several_classes_have_their_own_measures():
 def test_learned_molecules_have_no_verdict(monkeypatch):
     truth = np.arange(60.0)
     line = verdict(NUMBER, truth, truth, name="train")
-    assert line == "logS: no verdict, because the model was trained on all measured molecules."
+    assert line == "logS: no verdict, because the model was trained on all molecules with a value."
     other = measured_of(NUMBER, truth, truth + 1, is_own=False)
     monkeypatch.setattr(Measured, "trained", 2)
     assert "trained on at least 2 of these molecules" in verdicts(other)[0]
@@ -166,7 +168,9 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     capsys.readouterr()
     assert main(["report", str(fit), "--out", str(page), "--json", "--quiet"]) == 0
     lines = json.loads(capsys.readouterr().out)["verdict"]
-    kept = read_rows(load_model(fit), fit / HELD_OUT)
+    predictor = load_model(fit)
+    assert isinstance(predictor, FittedPredictor)
+    kept = read_rows(predictor, fit / HELD_OUT)
     error = float(np.abs(kept.truth[:, 0] - kept.predicted[:, 0]).mean())
     record = json.loads((fit / "fit.json").read_text())["results"][0]
     assert record["test"]["molslice fit"] == pytest.approx(error)
