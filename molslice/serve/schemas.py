@@ -86,7 +86,8 @@ class ExplainRequest(BaseModel):
 class Target(BaseModel):
     """A target of a model."""
 
-    name: str = Field(description="name of the target")
+    name: str = Field(description="name of the target, of several classes with the class")
+    target: str = Field(description="name of the target alone")
     unit: str = Field(description="empty for a target without a unit", examples=["eV"])
     kind: str = Field(description="regression, classification or multiclass")
     column: str = Field(description="key of its predictions, and column in files")

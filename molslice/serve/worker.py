@@ -104,6 +104,7 @@ class ServedModel:
         targets = [
             {
                 "name": f"{column['name']}: {column['class']}" if one.several else column["name"],
+                "target": column["name"],
                 "unit": column["unit"],
                 "kind": one.kind,
                 "column": column["column"],

@@ -24,8 +24,8 @@ def test_predictions_are_those_of_the_model(client, model_folders):
     answer = predict(client, ["CCO", "not one", "c1ccccc1"], model="second").json()
     assert answer["model"] == "second"
     assert answer["targets"] == [
-        {"name": "gap", "unit": "eV", "kind": "regression", "column": "gap_eV"},
-        {"name": "logp", "unit": "", "kind": "regression", "column": "logp"},
+        {"name": "gap", "target": "gap", "unit": "eV", "kind": "regression", "column": "gap_eV"},
+        {"name": "logp", "target": "logp", "unit": "", "kind": "regression", "column": "logp"},
     ]
     rows = answer["predictions"]
     assert [row["smiles"] for row in rows] == ["CCO", "not one", "c1ccccc1"]

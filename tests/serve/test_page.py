@@ -50,7 +50,7 @@ ATTACK = "<img src=x onerror=alert(1)>"
 CARD = {
     "name": "fitted",
     "kind": "regression",
-    "targets": [{"name": "size", "unit": "m", "kind": "regression", "column": "size_m"}],
+    "targets": [{"name": "size", "target": "size", "unit": "m", "kind": "regression", "column": "size_m"}],
     "intervals": True,
     "domain": True,
     "explanations": False,
@@ -297,7 +297,7 @@ def test_the_property_of_the_contributions_can_be_chosen(open_page):
 
 def test_classes_have_probabilities_and_sets(open_page):
     page = open_page()
-    target = {"name": "toxic", "unit": "", "kind": "classification", "column": "toxic"}
+    target = {"name": "toxic", "target": "toxic", "unit": "", "kind": "classification", "column": "toxic"}
     card = {**CARD, "kind": "classification", "targets": [target]}
     both = {
         "lower": None,

@@ -240,10 +240,16 @@ def test_a_long_list_is_sent_as_a_file(open_page):
 
 
 CLASSES = [
-    {"name": f"grade: {word}", "unit": "", "kind": "multiclass", "column": f"grade_{word}"}
-    for word in ("low", "medium", "high")
+    {
+        "name": f"grade: {word}",
+        "target": "grade",
+        "unit": "",
+        "kind": "multiclass",
+        "column": f"grade_{word}",
+    }
+    for word in ("low", "B: medium", "high")
 ]
-SIZE = {"name": "size", "unit": "m", "kind": "regression", "column": "size_m"}
+SIZE = {"name": "size", "target": "size", "unit": "m", "kind": "regression", "column": "size_m"}
 NONE = {"lower": None, "upper": None, "spread": None, "calibrated": None, "set": None}
 
 
@@ -328,7 +334,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     headings = [text.split("\n") for text in page.locator("#rows thead th").all_inner_texts()]
     assert [" ".join(lines) for lines in headings] == [
         *("Molecule", "size m", "90% interval by width"),
-        *("grade: low probability", "grade: medium probability", "grade: high probability", "90% set"),
+        *("grade: low probability", "grade: B: medium probability", "grade: high probability", "90% set"),
         "Domain by similarity",
     ]
     assert cells(page, 0) == [

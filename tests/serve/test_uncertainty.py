@@ -92,6 +92,7 @@ def test_several_classes_have_a_column_each_and_one_set(client, fitted):
     columns = ["length_long", "length_middle", "length_short"]
     assert [target["column"] for target in answer["targets"]] == columns
     assert answer["targets"][0]["name"] == "length: long"
+    assert {target["target"] for target in answer["targets"]} == {"length"}
     wanted = load_model(fitted["length"]).predict_with_errors(SMILES, interval=0.7)
     found = answer["predictions"][0]
     assert [found["values"][column] for column in columns] == pytest.approx(wanted.values[0].tolist())

@@ -251,7 +251,7 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
 
 // Return the name of a target of several classes without the class.
 function stem(target) {
-  return target?.kind === "multiclass" ? target.name.slice(0, target.name.lastIndexOf(": ")) : null;
+  return target?.kind === "multiclass" ? target.target : null;
 }
 
 function domainCell(compared) {
