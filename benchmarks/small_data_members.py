@@ -21,11 +21,14 @@ from molslice.fitting.fit import fit
 from molslice.fitting.learner_fits import BASELINES
 from molslice.fitting.networks import RECIPE
 from molslice.inference.load import load_model, load_network
+from molslice.learners import Features
+from molslice.learners.features import NormalScores
 from molslice.training.run import train
 from molslice.training.start import load_run_config
 
 CHEMPROP_EPOCHS, CHEMPROP_MODELS = 50, 5
 SCRATCH_EPOCHS = 60
+SVM_STRENGTHS = [0.3, 1.0, 3.0, 10.0, 30.0]
 SCRATCH_MODEL = {"num_layers": 4, "dim": 64, "ffn_dim": 64, "num_heads": 4}
 
 
@@ -93,10 +96,11 @@ def run_catboost(work: Work) -> np.ndarray:
     options: dict[str, Any] = {"classes": classes, "seed": work.seed, "threads": work.threads}
 
     def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        logarithmic = not classes and is_log_normal(values[rows])
-        learned = np.log10(values[rows]) if logarithmic else values[rows]
-        predicted = fit_catboost(matrix[rows], learned, matrix[test], **options)
-        return 10.0**predicted if logarithmic else predicted
+        return _on_scale(
+            values[rows],
+            classes,
+            lambda learned: fit_catboost(matrix[rows], learned, matrix[test], **options),
+        )
 
     return _by_target(work, predict)
 
@@ -112,6 +116,54 @@ def fit_catboost(
     if classes:
         return CatBoostClassifier(**options).fit(known, values).predict_proba(test)[:, 1]
     return CatBoostRegressor(**options).fit(known, values).predict(test)
+
+
+def run_linear(work: Work) -> np.ndarray:
+    """Ridge or logistic regression on scores of descriptors and on counts, and on logarithms as `fit`."""
+    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
+
+    def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        train, held_out = _scores(features, rows, rows), _scores(features, rows, test)
+        return _on_scale(values[rows], classes, lambda learned: fit_linear(train, learned, held_out, classes))
+
+    return _by_target(work, predict)
+
+
+def run_svm(work: Work) -> np.ndarray:
+    """A support vector machine on the same features; its `C` is chosen by cross-validation."""
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.svm import SVC, SVR
+
+    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
+    choices = {"C": SVM_STRENGTHS}
+
+    def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        train, held_out = _scores(features, rows, rows), _scores(features, rows, test)
+
+        def fit_machine(learned: np.ndarray) -> np.ndarray:
+            if classes:
+                search = GridSearchCV(SVC(), choices, scoring="roc_auc")
+                return search.fit(train, learned).decision_function(held_out)
+            mean, spread = learned.mean(), learned.std() or 1.0
+            search = GridSearchCV(SVR(), choices, scoring="neg_mean_absolute_error")
+            return search.fit(train, (learned - mean) / spread).predict(held_out) * spread + mean
+
+        return _on_scale(values[rows], classes, fit_machine)
+
+    return _by_target(work, predict)
+
+
+def _scores(features: Features, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return normal scores of descriptors by the training rows, and counts, [n, C]."""
+    scores = NormalScores.of(features.descriptors[train])(features.descriptors[rows])
+    return np.hstack([scores, features.counts[rows].astype(np.float64)])
+
+
+def _on_scale(values: np.ndarray, classes: bool, predict: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Predict from values, or from their logarithms where `fit` takes them."""
+    if classes or not is_log_normal(values):
+        return predict(values)
+    return 10.0 ** predict(np.log10(values))
 
 
 def _fit(work: Work, quality: str, encoder: str | None) -> np.ndarray:
@@ -294,6 +346,8 @@ MEMBERS = {
     "good": Member("fit good", lambda work: _fit(work, "good", work.encoder), "encoder"),
     "fast": Member("fit fast", lambda work: _fit(work, "fast", work.encoder), "encoder"),
     "catboost": Member("catboost", run_catboost),
+    "linear": Member("linear", run_linear),
+    "svm": Member("svm", run_svm),
     "plain": Member("fit without encoder", lambda work: _fit(work, "good", None)),
     "chemprop": Member("chemprop", run_chemprop, "chemprop"),
     "scratch": Member("scratch", run_scratch),
