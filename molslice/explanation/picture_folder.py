@@ -1,9 +1,11 @@
 """Explain many molecules to a folder of pictures."""
 
 import json
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from molslice.data.molecules.identifiers import find_name_column
@@ -98,25 +100,29 @@ def explain_to_folder(
     with (
         atomic_folder(folder, alone=True) as partial,
         (partial / EXPLANATIONS).open("w", encoding="utf-8", errors="backslashreplace") as lines,
+        TemporaryFile(dir=partial) as kept,  # until the largest contribution is known; maps are large
         Progress("explain", None, "molecules", shown=progress) as bar,
     ):
-        outcomes: list[tuple[str, str, str, Contributions | AttentionView | MolsliceError]] = []
+        largest = 0.0
         for where, smiles, name in rows:
             outcome = _explained(explainer, smiles)
-            if strict and isinstance(outcome, MolsliceError):
-                raise _not_written(where, outcome, folder) from outcome
-            outcomes.append((where, smiles, name, outcome))
+            if isinstance(outcome, MolsliceError):
+                if strict:
+                    raise _not_written(where, outcome, folder) from outcome
+                outcome = str(outcome)
+            else:
+                largest = max(largest, outcome.largest)
+            pickle.dump((where, str(smiles), name, outcome), kept)
+            report.rows += 1
             bar.update()
-        largest = max(
-            (one.largest for *_, one in outcomes if not isinstance(one, MolsliceError)), default=0.0
-        )
-        for row, (where, smiles, name, outcome) in enumerate(outcomes, start=1):
-            report.rows = row
+        kept.seek(0)
+        for row in range(1, report.rows + 1):
+            where, smiles, name, outcome = pickle.load(kept)
             picture = f"{row:06}{ending}"
             entry: dict[str, Any] = {"row": row, "picture": picture, "error": None}
             try:
-                if isinstance(outcome, MolsliceError):
-                    raise outcome
+                if isinstance(outcome, str):
+                    raise MolsliceError(outcome)
                 drawn = outcome.picture(ending, ground=ground, largest=largest, name=name)
                 (partial / picture).write_bytes(drawn)
                 report.not_converged += isinstance(outcome, Contributions) and bool(outcome.warning)
@@ -127,7 +133,7 @@ def explain_to_folder(
                 report.failed += 1
                 report.first_failure = report.first_failure or failure_text(where, "", str(error))
                 refusals.add(str(error), smiles, where)
-                entry |= {"picture": None, "error": str(error), "smiles": str(smiles)}
+                entry |= {"picture": None, "error": str(error), "smiles": smiles}
             lines.write(json.dumps(json.loads(to_json(entry)), ensure_ascii=False) + "\n")
     report.refusals = refusals.report()
     return report

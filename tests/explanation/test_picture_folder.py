@@ -1,3 +1,4 @@
+import gc
 import json
 from functools import partial
 
@@ -6,6 +7,7 @@ import pytest
 from molslice.cli import main
 from molslice.explanation.explain import Explainer
 from molslice.explanation.picture_folder import explain_to_folder, read_rows
+from molslice.explanation.result import AttentionView
 from molslice.types import MolsliceError
 from tests.inference.models import TWO, checkpoint_folder, untrained
 
@@ -49,6 +51,22 @@ def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
         explain_to_folder(explainer, rows(), tmp_path / "out")
     with pytest.raises(MolsliceError, match="a drawing ends in"):
         explain_to_folder(explainer, rows(), tmp_path / "new", ending=".gif")
+
+
+def test_one_explanation_at_a_time_is_in_memory(tmp_path):
+    explainer = Explainer(untrained(tmp_path / "run"), method="attention")
+    alive = []
+
+    def rows():
+        for row in range(6):
+            alive.append(sum(isinstance(kept, AttentionView) for kept in gc.get_objects()))
+            yield f"row {row + 1}", "C" * (row + 2), ""
+
+    explain_to_folder(explainer, rows(), tmp_path / "out")
+    assert alive == [0] + [alive[1]] * 5
+    assert alive[1] <= 1
+    lines = [json.loads(line) for line in (tmp_path / "out/explanations.jsonl").read_text().splitlines()]
+    assert [len(line["elements"]) for line in lines] == [2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
