@@ -8,10 +8,7 @@ from molslice.chem.neighbors import CountIndex
 from molslice.fitting.data import FitData
 from molslice.fitting.learner_fits import TargetFit
 from molslice.inference.domain import TrainingDomain
-from molslice.uncertainty.conformal import quantile_rank, required_rows
-from molslice.uncertainty.similarity_rule import LEVEL, SimilarityRule
-
-MOST_COMPARED = 2_000  # training rows whose nearest molecule of the other folds is searched
+from molslice.uncertainty.similarity_rule import MOST_COMPARED, SimilarityRule, are_covered, mean_of_rows
 
 
 def describe_domain(
@@ -76,10 +73,11 @@ def _errors(data: FitData, outcomes: Sequence[TargetFit]) -> tuple[np.ndarray, n
             of_rows = _class_errors(fit.unseen, truth)
         else:
             of_rows = _number_errors(fit.unseen, truth, logarithmic=data.logarithmic[index])
-            covered[fit.rows, index] = _are_covered(of_rows, fit.expected)
+            expected = 1.0 if fit.expected is None else fit.expected
+            covered[fit.rows, index] = are_covered(of_rows / expected)
         if (mean := np.nanmean(of_rows)) > 0:
             errors[fit.rows, index] = of_rows / mean
-    return _mean_of_rows(errors), _mean_of_rows(covered)
+    return mean_of_rows(errors), mean_of_rows(covered)
 
 
 def _class_errors(probabilities: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -96,19 +94,3 @@ def _number_errors(predicted: np.ndarray, truth: np.ndarray, *, logarithmic: boo
     positive = (predicted > 0) & (truth > 0)
     ratios = np.divide(predicted, truth, out=np.full(len(truth), np.nan), where=positive)
     return np.abs(np.log10(ratios))
-
-
-def _are_covered(errors: np.ndarray, expected: np.ndarray | None) -> np.ndarray:
-    """Return 1 for an error in its interval and 0 for another one, float64 [n]; NaN without an interval."""
-    scores = errors / (1.0 if expected is None else expected)
-    known = np.sort(scores[np.isfinite(scores)])
-    if len(known) < required_rows(LEVEL):
-        return np.full(len(errors), np.nan)
-    return np.where(np.isfinite(scores), scores <= known[quantile_rank(len(known), LEVEL) - 1], np.nan)
-
-
-def _mean_of_rows(values: np.ndarray) -> np.ndarray:
-    """Return the mean of the known values of each row, float64 [n]; NaN without any."""
-    known = np.isfinite(values)
-    sums = np.where(known, values, 0.0).sum(1)
-    return np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))

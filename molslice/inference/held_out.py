@@ -1,6 +1,7 @@
 """Keep the predictions of held-out rows, from which intervals are computed."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
+from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
@@ -17,6 +19,7 @@ from molslice.inference.options import PredictionOptions
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration, HeldOut
+from molslice.uncertainty.similarity_rule import MOST_COMPARED, SimilarityRule, are_covered, mean_of_rows
 
 SPLIT = "valid"
 
@@ -34,7 +37,8 @@ def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str
 def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dataset: Dataset) -> None:
     """Write the training molecules into the folder of a run, if the data have them as SMILES.
 
-    A warning says if the SMILES cannot be read again.
+    The rule of the domain is chosen on the validation rows, whose predictions are in the calibration of the
+    folder. A warning says if the SMILES cannot be read again.
     """
     assert isinstance(dataset, MoleculeDataset)
     assert predictor.folder is not None  # it was loaded from one
@@ -48,7 +52,47 @@ def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dat
     rows = dataset.labeled_rows("train")
     values = np.asarray(dataset.targets[rows], np.float64)
     domain = TrainingDomain.of_smiles([smiles[row] for row in rows], predictor.fragment, values=values)
+    calibration = Calibration.read(predictor.folder, predictor.targets.kind, predictor.target_names)
+    if calibration is not None:
+        held_out = dataset.labeled_rows(SPLIT)
+        truth = np.asarray(dataset.targets[held_out], np.float64)
+        of_rows = [smiles[row] for row in held_out]
+        domain.rule = choose_rule(domain, calibration, of_rows, truth, predictor.fragment)
     domain.write(predictor.folder)
+
+
+def choose_rule(
+    domain: TrainingDomain, calibration: Calibration, smiles: Sequence[str], truth: np.ndarray, fragment: str
+) -> SimilarityRule:
+    """Choose the rule of a domain on the validation rows of a run.
+
+    Args:
+        domain: The training molecules.
+        calibration: The predictions of the rows that have a value of a target, in the order of `smiles`.
+        smiles: The molecule of each validation row.
+        truth: Values of each row and target, float64 [n, T], NaN where missing.
+        fragment: What happens to a mixture; see `choose_fragment`.
+    """
+    errors, covered = np.full((2, *truth.shape), np.nan)
+    for index, held_out in enumerate(calibration.targets):
+        known = np.flatnonzero(np.isfinite(truth[:, index]))
+        if not np.array_equal(truth[known, index], held_out.truth):  # a prediction is not finite
+            continue
+        mean = held_out.errors.mean() if len(known) else 0.0
+        if mean > 0:
+            errors[known, index] = held_out.errors / mean
+        if held_out.kind == "regression":
+            covered[known, index] = are_covered(held_out.scores)
+    rows = np.arange(len(smiles))
+    if len(rows) > MOST_COMPARED:
+        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_COMPARED, replace=False))
+    treated = choose_fragments([smiles[int(row)] for row in rows], fragment).smiles
+    compared = domain.compare(treated, [None] * len(rows))
+    similarities = np.array([np.nan if one is None else one.nearest_similarity for one in compared])
+    of_rows = np.where(np.isfinite(similarities), mean_of_rows(errors)[rows], np.nan)
+    return SimilarityRule.choose(
+        similarities, of_rows, mean_of_rows(covered)[rows], threshold=domain.threshold
+    )
 
 
 def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:

@@ -232,12 +232,17 @@ def uncertainty(measured: Measured) -> Html:
 
 
 def _domain(measured: Measured) -> list[Html]:
-    """Return how a fit tells molecules that are like its training molecules from others."""
-    if not isinstance(measured.predictor, FittedPredictor):
+    """Return how a model tells molecules that are like its training molecules from others."""
+    model = measured.predictor
+    if isinstance(model, FittedPredictor):
+        record = model.model.about
+        caption = "Out-of-fold errors by similarity to the nearest training molecule of the other folds"
+    elif (domain := model.known_domain()) is not None and domain.rule.groups:
+        record = {"domain": domain.rule.to_mapping()}
+        caption = "Errors of validation rows by similarity to the nearest training molecule"
+    else:
         return []
-    record = measured.predictor.model.about
     sentence, (header, rows) = describe_domain(record), domain_rows(record)
-    caption = "Out-of-fold errors by similarity to the nearest training molecule of the other folds"
     return [*([paragraph(sentence)] if sentence else []), *([table(header, rows, caption)] if rows else [])]
 
 

@@ -10,9 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from molslice.uncertainty.conformal import quantile_rank, required_rows
+
 LIKE, EDGE, OUTSIDE = PLACES = ("like the training molecules", "at the edge", "outside")
 
 FEWEST_ROWS = 60  # held-out rows by which the rule is chosen
+MOST_COMPARED = 2_000  # held-out rows whose nearest training molecule is searched
 SMALLEST_GROUP, GROWTH = 15, 1.3  # rows of the least similar group, and of each next one relative to it
 LARGER_ERROR, MUCH_LARGER_ERROR = 1.25, 2.0  # relative to the mean error of all rows
 LEVEL = 0.9  # of the intervals
@@ -134,6 +137,28 @@ class SimilarityRule:
             for group in mapping["groups"]
         )
         return cls(edge, like, groups)
+
+
+def are_covered(scores: np.ndarray) -> np.ndarray:
+    """Return whether the 90% interval of each row holds its value.
+
+    Args:
+        scores: Errors of held-out rows relative to their scales, float [n]; NaN where there is none.
+
+    Returns:
+        1 or 0, float64 [n]; NaN without an error, or for all rows if they are too few for an interval.
+    """
+    known = np.sort(scores[np.isfinite(scores)])
+    if len(known) < required_rows(LEVEL):
+        return np.full(len(scores), np.nan)
+    return np.where(np.isfinite(scores), scores <= known[quantile_rank(len(known), LEVEL) - 1], np.nan)
+
+
+def mean_of_rows(values: np.ndarray) -> np.ndarray:
+    """Return the mean of the known values of each row, float64 [n]; NaN without any."""
+    known = np.isfinite(values)
+    sums = np.where(known, values, 0.0).sum(1)
+    return np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
 
 
 def _ends(rows: int) -> list[int]:
