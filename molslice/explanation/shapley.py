@@ -26,7 +26,7 @@ from molslice.explanation.surrogate import Surrogate
 
 EXACT_PLAYERS = 11  # up to 2,048 coalitions, about as many as sampling needs
 TOLERANCE = 0.01  # of the largest standard error, in standard deviations of the target
-FEWEST_PAIRS, FIRST_PAIRS = 8, 32  # of permutations: at least, and before the first look at the errors
+FEWEST_PAIRS, FIRST_PAIRS = 8, 16  # of permutations: at least, and before the first look at the errors
 GROWTH = 1.5  # of the number of pairs from look to look
 FOLDS = 4
 MAX_COALITIONS = 8_192  # about

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from molslice.explanation.explain import Explainer
-from molslice.explanation.score import find_score
+from molslice.explanation.result import Contributions
+from molslice.explanation.score import Score, find_score
 from molslice.explanation.shapley import (
     EXACT_PLAYERS,
+    FIRST_PAIRS,
     MAX_COALITIONS,
     TOLERANCE,
     exact_shapley,
@@ -17,8 +19,21 @@ from molslice.explanation.shapley import (
 )
 from molslice.explanation.surrogate import Surrogate
 from molslice.inference.load import load_model
+from molslice.inference.network import Predictor
 from tests.explanation.models import ODD, masked
 from tests.inference.models import FORMS, embedded_smiles, untrained
+
+
+def network_score(predictor):
+    score = find_score(predictor)
+    assert isinstance(score, Score)
+    return score
+
+
+def contributions(explainer, smiles):
+    explanation = explainer(smiles)
+    assert isinstance(explanation, Contributions)
+    return explanation
 
 
 def random_game(players, seed):
@@ -43,13 +58,14 @@ def test_exact_values_are_means_over_all_orders(players):
     assert not found.standard_errors.any()
 
 
-def test_the_estimate_agrees_with_exact_values_within_its_standard_error():
+@pytest.mark.parametrize("pairs", [FIRST_PAIRS, 48])
+def test_the_estimate_agrees_with_exact_values_within_its_standard_error(pairs):
     game = random_game(12, seed=1)
     exact = exact_shapley(game, 12).values
     deviations = []
     for seed in range(30):
-        found = sampled_shapley(game, 12, limit=0.0, seed=seed, max_pairs=48)
-        assert found.pairs == 48
+        found = sampled_shapley(game, 12, limit=0.0, seed=seed, max_pairs=pairs)
+        assert found.pairs == pairs
         assert found.values.sum() == pytest.approx(exact.sum())
         deviations.append((found.values - exact) / found.standard_errors)
     assert np.abs(deviations).max() < 5
@@ -67,7 +83,7 @@ def test_sampling_stops_at_the_limit_and_evaluates_each_coalition_once():
     assert found.standard_errors.max() <= 0.2
     assert found.coalitions == sum(calls) < 2 * 13 * found.pairs
     loose = shapley_values(random_game(12, seed=2), 12, limit=10.0)
-    assert loose.pairs == 32 < found.pairs
+    assert loose.pairs == FIRST_PAIRS < found.pairs
     assert shapley_values(lambda members: members.sum(1) ** 3.0, 100, 0.0, 1_800).pairs == 9
     assert shapley_values(random_game(EXACT_PLAYERS, seed=2), EXACT_PLAYERS, limit=1e9).pairs == 0
 
@@ -84,7 +100,7 @@ def test_the_number_of_coalitions_is_limited(monkeypatch):
     assert evaluated(10, 0.0, (1 << 10) - 1)[0] == 51
     monkeypatch.setattr("molslice.explanation.shapley.EXACT_PLAYERS", 8)
     assert evaluated(9, 0.0, 1 << 9) == (0, 1 << 9)  # exact values, after sampling stopped above the limit
-    assert evaluated(9, 1e9, 1 << 9)[0] == 28
+    assert evaluated(9, 1e9, 1 << 9)[0] == FIRST_PAIRS
 
 
 @pytest.mark.parametrize("players", [1, 2, 3, 6, 9])
@@ -124,8 +140,9 @@ def enumerated(game, players):
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
 def test_the_estimate_of_a_molecule_agrees_with_enumeration_in_float64(name, tmp_path):
     predictor = untrained(tmp_path, attention=FORMS[name])
+    assert isinstance(predictor, Predictor)
     predictor.model.double()
-    score, molecule = find_score(predictor), masked("OC(=O)c1ccncc1")
+    score, molecule = network_score(predictor), masked("OC(=O)c1ccncc1")
     count = len(molecule.players)
     assert 8 <= count <= 10
 
@@ -175,7 +192,9 @@ ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
 def test_a_shipped_model_reaches_its_target_for_aspirin():
-    found = Explainer(load_model("gap-xtb"), method="shapley")(ASPIRIN)
+    found = contributions(Explainer(load_model("gap-xtb"), method="shapley"), ASPIRIN)
+    assert found.largest_standard_error is not None
+    assert found.standard_error_target is not None
     assert 0 < found.largest_standard_error <= found.standard_error_target
     assert found.standard_error_target == pytest.approx(TOLERANCE * 2.1003, rel=1e-4)
     assert found.evaluations < MAX_COALITIONS / 4
@@ -186,14 +205,15 @@ def test_a_shipped_model_reaches_its_target_for_aspirin():
 @pytest.mark.parametrize("smiles", [ASPIRIN, "CN(C)c1ccc(C=C(C#N)C#N)cc1"])
 def test_the_error_of_a_shipped_model_is_the_stated_one(smiles):
     explainer = Explainer(load_model("gap-xtb"), method="shapley")
-    found = explainer(smiles)
+    found, score = contributions(explainer, smiles), network_score(explainer.predictor)
+    assert found.standard_errors is not None
     molecule = masked(smiles)
     players = len(molecule.players)
 
     def game(members):
         visible = np.zeros((len(members), molecule.num_atoms), bool)
         visible[:, molecule.players] = members
-        return explainer.score.of_masked(molecule, visible)
+        return score.of_masked(molecule, visible)
 
     exact = exact_shapley(game, players).values
     errors = (found.values[molecule.players] - exact) / found.standard_errors[molecule.players]
@@ -215,9 +235,9 @@ def test_an_order_and_its_reverse_are_exact_for_pairs():
 def test_contributions_add_up_and_the_estimate_agrees_with_exact_values(name, tmp_path):
     explainer = Explainer(untrained(tmp_path, wildcards="keep", attention=FORMS[name]), method="shapley")
     for smiles in ("OC=CN", *embedded_smiles(1), *ODD):
-        found = explainer(smiles)
+        found = contributions(explainer, smiles)
         assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-4)
-    score, molecule = explainer.score, masked("Oc1cnccc1F")
+    score, molecule = network_score(explainer.predictor), masked("Oc1cnccc1F")
 
     def game(members):
         visible = np.zeros((len(members), molecule.num_atoms), bool)
@@ -231,7 +251,7 @@ def test_contributions_add_up_and_the_estimate_agrees_with_exact_values(name, tm
 
 def test_a_copy_is_that_of_the_molecule_the_baseline_or_between(tmp_path):
     predictor = untrained(tmp_path)
-    score, molecule = find_score(predictor), masked("O=C(O)c1ccccc1")
+    score, molecule = network_score(predictor), masked("O=C(O)c1ccccc1")
     visible = np.zeros((3, 9), bool)
     visible[1] = True
     visible[2, :3] = True  # the acid alone
