@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from markdown.extensions.toc import slugify
 
 import molslice
 from molslice.cli import build_parser
@@ -17,6 +18,7 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+LINKING = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "data" / "README.md"]
 HINT = "run python benchmarks/result_tables.py --write"
 
 
@@ -52,10 +54,35 @@ def test_every_file_that_a_page_names_exists(page):
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_to_files_resolve(page):
-    links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def without_code(page):
+    """Return the Markdown of a page without blocks of code and code in a line."""
+    return re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S)
+
+
+def anchors(page):
+    """Return the anchors of the headings of a page, as the site and code hosts make them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M
+    )
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", heading) for heading in headings]
+    return {slugify(title, "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_and_their_headings_resolve(page):
+    for link in re.findall(r"\]\(([^):\s]+)\)", without_code(page)):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), link
+
+
+def test_a_missing_heading_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A `b` [c](d.md), e\n[x](#a-b-c-e)\n```\n# code\n[y](z.md)\n```\n")
+    assert anchors(page) == {"a-b-c-e"}
+    assert "z.md" not in without_code(page)
 
 
 def test_pictures_of_the_documentation_are_pictures():
