@@ -6,6 +6,7 @@ import openpyxl
 import pytest
 from rdkit import Chem
 
+from molslice.inference.load import load_model
 from tests.browser import NEEDS_BROWSER
 from tests.serve.running import wait_until
 
@@ -396,6 +397,66 @@ def test_a_model_that_cannot_predict_says_why_beside_the_others(open_page):
     rows = endpoint_rows(page)
     assert rows[1] == ["second", "needs temperature; choose the model to give it"]
     assert rows[2][0] == ATTACK
+    assert page.title() == "molslice: predict molecules"
+
+
+def test_the_other_models_are_shown_beside_a_list(open_page, model_folders, tmp_path):
+    page = open_page(accept_downloads=True)
+    paste(page, LIST, 4)
+    page.get_by_role("button", name="Add second").click()
+    wait_until(lambda: page.locator("#beside").is_hidden())
+    headings = [text.split("\n") for text in page.locator("#rows thead th").all_inner_texts()]
+    assert headings[1:] == [["gap", "first, eV"], ["gap", "second, eV"], ["logp", "second"]]
+    wanted = load_model(model_folders["second"]).predict(["CCO", "c1ccccc1", "CCCC"])
+    for row, (gap, logp) in zip((0, 2, 3), wanted, strict=True):
+        assert list(map(float, cells(page, row)))[1:] == [
+            pytest.approx(gap, rel=1e-3),
+            pytest.approx(logp, rel=1e-3),
+        ]
+    assert cells(page, 1) == ["not valid SMILES: C("]
+    page.get_by_role("button", name="logp second").click()
+    shown = [float(cells(page, row)[2]) for row in range(3)]
+    assert shown == sorted(shown)
+    saved(page, "CSV", tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] or row["smiles"] for row in rows] == listed(page)
+    assert [float(row["second: logp"]) for row in rows if row["second: logp"]] == pytest.approx(
+        sorted(float(logp) for _, logp in wanted)
+    )
+    page.get_by_role("textbox", name="SMILES", exact=True).fill("")
+    paste(page, "C\nCC", 2)  # another list begins without them
+    assert page.locator("#rows thead th").count() == 2
+    assert page.get_by_role("button", name="Add second").is_visible()
+
+
+def test_another_model_that_cannot_predict_a_row_says_why(open_page):
+    page = open_page()
+    models = page.evaluate("fetch('/models').then((answer) => answer.json())")
+    cards = [models[0], {**models[1], "conditions": ["temperature"]}, {**models[1], "name": ATTACK}]
+    page.route("**/models", lambda route: route.fulfill(json=cards))
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    paste(page, "CCO\nCC", 2)
+
+    def predict(route):
+        row = {
+            "smiles": "C",
+            "values": {"gap_eV": 1, "logp": 2},
+            "uncertainty": None,
+            "domain": None,
+            "error": None,
+        }
+        failed = {**row, "values": None, "error": "too long"}
+        assert "conditions" not in route.request.post_data_json
+        route.fulfill(json={"predictions": [row, failed]})
+
+    page.route("**/predict", predict)
+    page.get_by_role("button", name=f"Add {ATTACK}").click()
+    wait_until(lambda: page.locator("#beside").is_hidden())
+    assert list(map(float, cells(page, 0)[1:])) == [1, 2]
+    assert cells(page, 1)[1:] == ["no prediction", "no prediction"]
+    assert page.locator("#rows td[title='too long']").count() == 2
     assert page.title() == "molslice: predict molecules"
 
 

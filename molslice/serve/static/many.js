@@ -71,6 +71,12 @@ export function showGoal(name) {
   rebuild();
 }
 
+// Show the columns of further models, whose predictions rows get one after the other in `beside`, by the name of the model.
+export function showBeside(cards) {
+  source.beside = cards;
+  rebuild();
+}
+
 // Show rows that have changed.
 export function refresh(rows) {
   for (const row of rows) elements.delete(row);
@@ -164,13 +170,26 @@ async function save(format) {
   const added = {};
   if (goal) added[`probability of ${goal}`] = matching.map(({ probability }) => String(probability ?? ""));
   if (chosen) added.similarity_before = matching.map(({ before }) => String(before));
+  for (const card of source.beside ?? []) Object.assign(added, savedColumns(card));
   downloadState.textContent = "Writing …";
   try {
-    await saveRows(source, all && !goal ? null : matching, format, added);
+    await saveRows(source, all && !Object.keys(added).length ? null : matching, format, added);
     downloadState.textContent = "";
   } catch (error) {
     downloadState.textContent = error.message;
   }
+}
+
+// The cells of the predictions of a further model for the rows that are saved, by the name of the column.
+function savedColumns({ name, targets, intervals }) {
+  const cells = (read) => matching.map((row) => String((row.beside?.[name]?.values && read(row.beside[name])) ?? ""));
+  const saved = {};
+  for (const { column, kind } of targets) {
+    saved[`${name}: ${column}`] = cells(({ values }) => values[column]);
+    if (kind !== "regression" || !intervals) continue;
+    for (const end of ["lower", "upper"]) saved[`${name}: ${column}_${end}`] = cells(({ uncertainty }) => uncertainty[end][column]);
+  }
+  return saved;
 }
 
 function count(number) {
@@ -182,40 +201,10 @@ function molecules(number) {
 }
 
 // The columns: `id`, `title`, `key` by which rows are sorted (null at the end), and the cell of a row.
-function columnsOf({ targets, intervals, domain: hasDomain }) {
+function columnsOf(shown) {
+  const { beside = [], model, domain: hasDomain } = shown;
   const all = [{ id: "molecule", title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
-  for (const [place, target] of targets.entries()) {
-    const { column, name, unit, kind } = target;
-    all.push({
-      id: column,
-      isNumber: true,
-      isProbability: kind !== "regression",
-      title: name,
-      hint: kind === "regression" ? unit : "probability",
-      key: (row) => row.values?.[column] ?? null,
-      cell: (row) => element("td", { className: "number", text: shortText(row, { ...target, unit: "" }) }),
-    });
-    if (!intervals) continue;
-    if (kind === "regression") {
-      all.push({
-        id: `${column} width`,
-        isNumber: true,
-        title: `${PERCENT} interval`,
-        hint: "by width",
-        label: `${PERCENT} interval of ${name}, by width`,
-        key: ({ values, uncertainty }) => values && (uncertainty.upper[column] ?? Infinity) - (uncertainty.lower[column] ?? -Infinity),
-        cell: (row) => element("td", { className: "bounds", text: boundsText(row, { ...target, unit: "" }) }),
-      });
-    } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
-      all.push({
-        id: `${column} set`,
-        title: `${PERCENT} set`,
-        label: `${PERCENT} set of ${kind === "multiclass" ? stem(target) : name}`,
-        key: (row) => row.values && membersText(row, target),
-        cell: (row) => element("td", { text: membersText(row, target) }),
-      });
-    }
-  }
+  all.push(...predictionColumns(shown, (row) => row, "", beside.length ? model : ""));
   if (hasDomain) {
     all.push({
       id: "domain",
@@ -226,6 +215,7 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
       cell: (row) => domainCell(row.domain),
     });
   }
+  for (const card of beside) all.push(...predictionColumns(card, (row) => row.beside?.[card.name], `${card.name}: `, card.name));
   if (goal) {
     all.splice(1, 0, {
       id: "probability",
@@ -247,6 +237,59 @@ function columnsOf({ targets, intervals, domain: hasDomain }) {
     });
   }
   return all;
+}
+
+// The columns of one model. `of` returns its prediction for a row, and `start` begins the names of its columns. `model` is
+// its name if there are several.
+function predictionColumns({ targets, intervals }, of, start, model) {
+  const all = [];
+  const named = (label) => (model ? `${label} (${model})` : label);
+  for (const [place, target] of targets.entries()) {
+    const { column, name, unit, kind } = target;
+    const value = (row) => of(row)?.values?.[column] ?? null;
+    all.push({
+      id: `${start}${column}`,
+      isNumber: true,
+      isProbability: kind !== "regression",
+      title: name,
+      hint: [model, kind === "regression" ? unit : "probability"].filter(Boolean).join(", "),
+      key: value,
+      cell: (row) => cellOf(of(row), { className: "number" }, (predicted) => shortText(predicted, { ...target, unit: "" })),
+    });
+    if (!intervals) continue;
+    if (kind === "regression") {
+      all.push({
+        id: `${start}${column} width`,
+        isNumber: true,
+        title: `${PERCENT} interval`,
+        hint: [model, "by width"].filter(Boolean).join(", "),
+        label: named(`${PERCENT} interval of ${name}, by width`),
+        key: (row) => (value(row) === null ? null : width(of(row).uncertainty, column)),
+        cell: (row) => cellOf(of(row), { className: "bounds" }, (predicted) => boundsText(predicted, { ...target, unit: "" })),
+      });
+    } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
+      all.push({
+        id: `${start}${column} set`,
+        title: `${PERCENT} set`,
+        hint: model,
+        label: named(`${PERCENT} set of ${kind === "multiclass" ? stem(target) : name}`),
+        key: (row) => (value(row) === null ? null : membersText(of(row), target)),
+        cell: (row) => cellOf(of(row), {}, (predicted) => membersText(predicted, target)),
+      });
+    }
+  }
+  return all;
+}
+
+// The cell of a prediction; it is empty while there is none.
+function cellOf(predicted, attributes, text) {
+  if (!predicted) return element("td");
+  if (predicted.error !== null) return element("td", { className: "soft", text: "no prediction", title: predicted.error });
+  return element("td", { ...attributes, text: text(predicted) });
+}
+
+function width({ lower, upper }, column) {
+  return (upper[column] ?? Infinity) - (lower[column] ?? -Infinity);
 }
 
 // Return the name of a target of several classes without the class.

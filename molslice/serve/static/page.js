@@ -1,6 +1,7 @@
 // The molecules that are asked for: one, a list, or a file. Text from the server and from people is only ever written
 // as text, never as HTML.
 
+import { hideBeside, offerBeside, stopBeside } from "./beside.js";
 import { openEditor } from "./editor.js";
 import { watchFiles, predictFile } from "./files.js";
 import { hideInsight, showDomain, showExplanation } from "./insight.js";
@@ -176,8 +177,15 @@ async function predictList(text) {
   } catch (error) {
     if (table.source === source) showTableProblem(`Stopped after ${source.rows.length} of ${listed.length} molecules: ${error.message}`);
   } finally {
-    if (table.source === source) showProgress(null);
+    if (table.source === source) {
+      showProgress(null);
+      offerOthers(source);
+    }
   }
+}
+
+function offerOthers(source) {
+  offerBeside(source, { cards: [...cards.values()], asked, patiently });
 }
 
 // Send a request again while the queue of the service is full.
@@ -203,6 +211,7 @@ function showTable(source, again) {
   hideProblem();
   showRows(source, (row) => openRow(row, source));
   showProgress(null);
+  hideBeside();
   offerNext(source, { molecules: largest, patiently });
   const section = document.getElementById("table");
   if (section.getBoundingClientRect().top > innerHeight / 2) section.scrollIntoView();
@@ -237,7 +246,9 @@ async function showJob(job) {
   const rows = answer.predictions.map((row, place) => ({ ...row, number: place + 1 }));
   const { intervals, domain } = card(job.model);
   const stem = job.name.replace(/\.gz$/i, "").replace(/\.[^.]+$/, "");
-  showTable({ title: job.name, stem, model: job.model, targets: answer.targets, rows, total: answer.rows, intervals, domain, job }, null);
+  const source = { title: job.name, stem, model: job.model, targets: answer.targets, rows, total: answer.rows, intervals, domain, job };
+  showTable(source, null);
+  offerOthers(source);
 }
 
 function ask() {
@@ -287,6 +298,7 @@ document.getElementById("back").addEventListener("click", () => {
 document.getElementById("table-stop").addEventListener("click", () => {
   table = { source: null, again: table.again };
   stopNext();
+  stopBeside();
   showProgress(null);
 });
 
