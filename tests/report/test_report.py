@@ -18,6 +18,7 @@ from molslice.cli.datasets import find_model_data
 from molslice.fitting.card import STANDARD_ERROR
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import ROWS, TABLE_ROWS
+from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import load_model
 from molslice.inference.network import Predictor
 from molslice.model.count import parameters_by_part
@@ -27,6 +28,7 @@ from molslice.tasks.metrics import format_metric
 from molslice.tasks.target_types import TargetType
 from molslice.types import MolsliceError
 from molslice.uncertainty.scores import calibration_error
+from molslice.uncertainty.similarity_rule import Group, SimilarityRule
 from tests.inference.models import CLASSES, TWO, checkpoint_folder, embedded_smiles
 
 VOID = {
@@ -227,6 +229,20 @@ def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
     monkeypatch.setattr("molslice.report.measure.evaluate_uncertainty", lambda *_, **__: found)
     words = words_of(sections.uncertainty(measured_of(run)))
     assert "2 of 20 molecules of test have no prediction." in words
+
+
+def test_a_run_says_how_its_validation_errors_depend_on_the_similarity(run, monkeypatch):
+    target = {"name": "size", "unit": "", "count": 0, "levels": [{"width": 1.0}]}
+    result = {"rows": 20, "targets": [target], "calibration": "valid rows"}
+    monkeypatch.setattr("molslice.report.measure.evaluate_uncertainty", lambda *_, **__: result)
+    domain = TrainingDomain.of_smiles(embedded_smiles(20))
+    monkeypatch.setattr(Predictor, "known_domain", lambda _: domain)
+    assert "A molecule is like" not in "".join(words_of(sections.uncertainty(measured_of(run))))
+    domain.rule = SimilarityRule(0.25, 0.5, (Group(0.125, 0.5, 70, 1.75, 0.8),))
+    text = " ".join(words_of(sections.uncertainty(measured_of(run))))
+    assert "A molecule is like the training molecules from a similarity of 0.50 to the nearest one" in text
+    assert "Errors of validation rows by similarity to the nearest training molecule" in text
+    assert "0.12 to 0.50 70 1.75 80%" in text
 
 
 def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
