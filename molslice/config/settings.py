@@ -45,11 +45,13 @@ class OptimizerConfig:
     """The optimizer and its learning rate schedule.
 
     Attributes:
-        name: `adamw` (Loshchilov and Hutter 2019, arXiv 1711.05101) or `radam`, which has a built-in warm-up
-            (Liu et al. 2020, arXiv 1908.03265).
+        name: `adamw` (Loshchilov and Hutter 2019, arXiv 1711.05101), `radam`, which has a built-in warm-up
+            (Liu et al. 2020, arXiv 1908.03265), or `muon`, which updates matrices by Muon (Liu et al. 2025,
+            arXiv 2502.16982) and all other parameters by AdamW; it needs torch 2.9.
         lr: Learning rate at the end of the linear warm-up.
         weight_decay: Decoupled weight decay. Norms, biases and embeddings are not decayed.
-        betas: Decay rates of the first and second moments.
+        betas: Decay rates of the first and second moments; for matrices unused by `muon`, whose momentum is
+            0.95.
         warmup_fraction: Length of the warm-up as a fraction of all steps; unused if `warmup_steps` is given.
         warmup_steps: Length of the warm-up in steps.
         schedule: Learning rate after the warm-up. `linear` and `cosine` decrease to `end_lr_fraction * lr`
@@ -65,7 +67,7 @@ class OptimizerConfig:
         MolsliceError: A value is outside of its range.
     """
 
-    name: Literal["adamw", "radam"] = "adamw"
+    name: Literal["adamw", "radam", "muon"] = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)

@@ -15,6 +15,7 @@ from molslice.model.encoder import EncoderLayer
 from molslice.model.layer_depth import layer_factors
 from molslice.tasks.base import Task
 from molslice.training.fabric import local_part
+from molslice.training.muon import Muon
 from molslice.types import MolsliceError
 
 
@@ -50,13 +51,15 @@ def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torc
     """Build the optimizer for all trainable parameters, with torch's fused kernel, which RAdam does not have.
 
     Raises:
-        MolsliceError: `layer_decay` is set, and the model has no numbered layers.
+        MolsliceError: `layer_decay` is set, and the model has no numbered layers, or `name` is not available.
     """
     factors = None
     if config.layer_decay is not None:
         named = layer_factors(task.model, config.layer_decay)
         factors = {name: named.get(name.removeprefix("model."), 1.0) for name, _ in task.named_parameters()}
     groups = parameter_groups(task, config.weight_decay, factors)
+    if config.name == "muon":
+        return Muon(groups, lookup_tables(task), lr=config.lr, betas=config.betas, fused=fused)
     if config.name == "radam":
         return torch.optim.RAdam(groups, lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)

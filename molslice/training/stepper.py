@@ -16,6 +16,7 @@ from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.fabric import gather, seed_step, shard, spread
+from molslice.training.muon import state_like
 from molslice.training.optimizer import HalfWeights, WeightAverage, build_optimizer
 from molslice.training.processes import unused_weights
 from molslice.training.state import check_like
@@ -38,6 +39,11 @@ class Stepper:
         self.fabric, self.task, self.config, self.batches = fabric, task, config, batches
         self.model: nn.Module = task.model
         is_sharded = isinstance(fabric.strategy, ModelParallelStrategy)
+        if is_sharded and config.optimizer.name == "muon":
+            raise MolsliceError(
+                "optimizer.name muon needs whole matrices, but trainer.strategy fsdp divides them; choices: "
+                "adamw, radam"
+            )
         if not is_sharded:  # a model to be sharded may not fit on the device
             task.to(fabric.device)
         decay = config.optimizer.ema_decay
@@ -73,7 +79,7 @@ class Stepper:
         obstacles = {
             "several processes": self.fabric.world_size > 1,
             "training.accumulate": training.accumulate > 1,
-            "optimizer.name radam": self.config.optimizer.name == "radam",
+            f"optimizer.name {(name := self.config.optimizer.name)}": name != "adamw",
             "trainer.precision 16": self.config.trainer.precision == "16",
             "model.activation_checkpointing": getattr(encoder, "activation_checkpointing", False),
         }
@@ -234,13 +240,9 @@ class Stepper:
         state = optimizer.get("state") if isinstance(optimizer, dict) else None
         if not isinstance(state, dict) or (step > 0 and not state):
             raise MolsliceError("optimizer holds no state")
-        parameters = [p for group in self.optimizer.optimizer.param_groups for p in group["params"]]
-        count = torch.zeros(())
-        expected = {
-            place: {"step": count, "exp_avg": parameter, "exp_avg_sq": parameter}
-            for place, parameter in enumerate(parameters)
-            if place in state
-        }
+        groups = self.optimizer.optimizer.param_groups
+        of_parameters = [state_like(group, parameter) for group in groups for parameter in group["params"]]
+        expected = {place: tensors for place, tensors in enumerate(of_parameters) if place in state}
         check_like(state, expected, "optimizer.state")
         return spread(state, expected)
 

@@ -11,7 +11,10 @@ from molslice.model.graphormer import GraphormerSpec
 from molslice.model.sequences.hierarchical import HierarchicalSpec
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import WeightAverage, build_optimizer, learning_rate, parameter_groups
-from molslice.types import DataSpec
+from molslice.training.run import train
+from molslice.types import DataSpec, MolsliceError
+
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +227,103 @@ def test_the_name_of_a_class_decides_nothing():
     decayed, kept = parameter_groups(nn.ModuleList([linear, table]), 0.1)
     assert decayed["params"] == [linear.weight]
     assert {id(p) for p in kept["params"]} == {id(linear.bias), id(table.rows)}
+
+
+def newton_schulz(matrix):
+    """The iteration of Muon in float64, on the smaller side."""
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / max(x.norm().item(), 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if tall else x
+
+
+@needs_muon
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
+def test_muon_moves_matrices_by_orthogonal_steps(shape):
+    config = OptimizerConfig(name="muon", lr=0.1, weight_decay=0.5)
+    layer = nn.Linear(shape[1], shape[0], bias=False)
+    optimizer, draw = build_optimizer(layer, config, fused=True), torch.Generator().manual_seed(0)
+    weight, momentum = layer.weight.detach().double(), torch.zeros(shape, dtype=torch.float64)
+    for _ in range(3):
+        gradient = torch.randn(shape, generator=draw)
+        layer.weight.grad = gradient
+        optimizer.step()
+        momentum = 0.95 * momentum + 0.05 * gradient.double()
+        step = newton_schulz(0.95 * momentum + 0.05 * gradient.double())
+        singular = torch.linalg.svdvals(step)
+        assert singular.min() > 0.6
+        assert singular.max() < 1.3
+        weight = weight * (1 - 0.1 * 0.5) - 0.1 * 0.2 * max(shape) ** 0.5 * step
+        torch.testing.assert_close(layer.weight.double(), weight, atol=5e-3, rtol=0)  # torch takes bfloat16
+
+
+@needs_muon
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_muon_leaves_tables_vectors_and_stacks_to_adamw(model, decay):
+    optimizer = build_optimizer(model, OptimizerConfig(name="muon", weight_decay=decay), fused=True)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    moved = {
+        names[id(parameter)]
+        for group in optimizer.param_groups
+        if "momentum" in group
+        for parameter in group["params"]
+    }
+    assert {"encoder.layers.0.attention.output.weight", "readout.weight"} <= moved
+    assert not any("embedding" in name or "norm" in name or name.endswith("bias") for name in moved)
+    assert "graph_bias.hop_weight" not in moved  # three axes
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
+
+
+@needs_muon
+def test_the_other_parameters_of_muon_move_as_by_adamw(model):
+    copies = [copy.deepcopy(model) for _ in range(2)]
+    for name, one in zip(("muon", "adamw"), copies, strict=True):
+        optimizer = build_optimizer(one, OptimizerConfig(name=name, lr=0.1, weight_decay=0.1), fused=True)
+        for _ in range(2):
+            for place, parameter in enumerate(one.parameters()):
+                parameter.grad = torch.full_like(parameter, float(place + 1)) * (parameter.detach() > 0)
+            optimizer.step()
+    for (name, one), two in zip(copies[0].named_parameters(), copies[1].parameters(), strict=True):
+        is_matrix = one.ndim == 2 and "embedding" not in name
+        assert torch.equal(one, two) != is_matrix, name
+
+
+@needs_muon
+def test_muon_continues_from_its_state(model):
+    def steps(one, optimizer, seeds):
+        for seed in seeds:
+            draw = torch.Generator().manual_seed(seed)
+            for parameter in one.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=draw)
+            optimizer.step()
+
+    config = OptimizerConfig(name="muon", lr=0.1)
+    whole, first = copy.deepcopy(model), copy.deepcopy(model)
+    steps(whole, build_optimizer(whole, config, fused=True), range(4))
+    optimizer = build_optimizer(first, config, fused=True)
+    steps(first, optimizer, range(2))
+    second = copy.deepcopy(first)
+    continued = build_optimizer(second, config, fused=True)
+    continued.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    steps(second, continued, range(2, 4))
+    assert all(torch.equal(*pair) for pair in zip(whole.parameters(), second.parameters(), strict=True))
+
+
+def test_muon_is_refused_without_matrices_or_in_an_older_torch(monkeypatch):
+    config = OptimizerConfig(name="muon")
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(MolsliceError, match=r"muon needs torch 2\.9 or newer"):
+        build_optimizer(nn.Linear(2, 2), config, fused=True)
+    monkeypatch.undo()
+    if hasattr(torch.optim, "Muon"):
+        with pytest.raises(MolsliceError, match="needs a model with matrices"):
+            build_optimizer(nn.LayerNorm(2), config, fused=True)
+
+
+def test_muon_is_refused_where_matrices_are_divided(build_config, tmp_path):
+    config = build_config(optimizer={"name": "muon"}, trainer={"strategy": "fsdp"})
+    with pytest.raises(MolsliceError, match="muon needs whole matrices"):
+        train(config, tmp_path / "run", quiet=True)

@@ -151,6 +151,32 @@ def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
         assert_equal_runs(whole, tmp_path / "other")
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
+def test_a_run_by_muon_continues_as_one_that_was_not_interrupted(build_config, tmp_path, monkeypatch):
+    from molslice.training.trainer import Trainer
+
+    config = build_config(optimizer={"name": "muon"}, training={"max_epochs": 2, "checkpoint_every_steps": 3})
+    train(config, tmp_path / "whole", quiet=True)
+    original = Trainer._record_step
+
+    def interrupted(self, batch, loss):
+        original(self, batch, loss)
+        if self.progress.step == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_record_step", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="step 7 of 16"):
+        train(config, tmp_path / "run", quiet=True)
+    state = torch.load(tmp_path / "run" / LAST_CHECKPOINT, weights_only=True)["optimizer"]["state"]
+    assert {tuple(moments) for moments in state.values()} == {
+        ("momentum_buffer",),
+        ("step", "exp_avg", "exp_avg_sq"),
+    }
+    monkeypatch.setattr(Trainer, "_record_step", original)
+    train(config, tmp_path / "run", resume=True, quiet=True)
+    assert_equal_runs(tmp_path / "whole", tmp_path / "run")
+
+
 def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path, monkeypatch):
     from molslice.training.trainer import Trainer
 
