@@ -168,6 +168,7 @@ def _to_json(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) 
         "ranked": ranked.ranked,
         "outside_domain": ranked.outside,
         "in_training": ranked.trained,
+        "notes": ranker.notes,
         **{name: report[name] for name in names},
         "best": [
             {

@@ -348,3 +348,6 @@ def test_a_goal_that_no_training_value_meets_is_named(capsys):
     assert note in capsys.readouterr().err
     assert main([*words, "log_solubility > 2"]) == 0
     assert "no training value" not in capsys.readouterr().err
+    assert main([*words, "log_solubility > 200", "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == f"molslice: {said}\n"
