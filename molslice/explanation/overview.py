@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -29,6 +30,10 @@ ALIKE = 0.9  # absolute rank correlation of descriptors that are shuffled togeth
 SHOWN, FEWEST_MOLECULES = 12, 3  # entries of a figure, and molecules with a substructure that is drawn
 TABLE, FIGURES = "global.csv", ("global.svg", "global.png")
 FEATURE, SUBSTRUCTURE = "feature", "substructure"
+FAMILIAR = (  # descriptors that name the group with which they are shuffled
+    *("MolWt", "HeavyAtomCount", "MolLogP", "TPSA", "RingCount", "NumAromaticRings", "FractionCSP3"),
+    *("NumHDonors", "NumHAcceptors", "NumRotatableBonds", "NumHeteroatoms", "MolMR"),
+)
 BLUE, ORANGE = "#0072b2", "#d55e00"
 COLORED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 STYLES: dict[str, Any] = {  # by the ground of a figure
@@ -128,7 +133,7 @@ def _shuffled(
     for columns in _alike(molecules.descriptors):
         values = molecules.descriptors.copy()
         values[:, columns] = values[generator.permutation(len(values))][:, columns]
-        first, *others = (names[column] for column in columns)
+        first, *others = _familiar_first([names[column] for column in columns])
         yield first, " ".join(others), replace(molecules, descriptors=values)
         advance(len(values))
     order = generator.permutation(len(molecules))
@@ -143,6 +148,11 @@ def _shuffled(
         yield condition.name, "", replace(molecules, conditions=conditions)
     if molecules.partners is not None:
         yield predictor.partner or "", "", replace(molecules, partners=molecules.partners.take(order))
+
+
+def _familiar_first(names: Sequence[str]) -> list[str]:
+    """Return names of descriptors with the most familiar one first."""
+    return sorted(names, key=lambda name: FAMILIAR.index(name) if name in FAMILIAR else len(FAMILIAR))
 
 
 def _alike(descriptors: np.ndarray) -> list[list[int]]:
@@ -209,17 +219,26 @@ def write_overview(
 def _draw(score: PredictionScore, effects: Sequence[Effect]) -> Figure:
     figure = Figure(figsize=(12, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
+    model = os.path.basename(os.path.abspath(score.predictor.name))
     features = [one for one in effects if one.kind == FEATURE]
     often = [one for one in effects if one.kind == SUBSTRUCTURE and one.molecules >= FEWEST_MOLECULES]
-    figure.suptitle(literal(f"{score.predictor.name}: {score.name}, {features[0].molecules} molecules"))
-    _draw_bars(left, features[:SHOWN], [f"{one.name}{' …' * bool(one.together)}" for one in features[:SHOWN]])
+    figure.suptitle(literal(f"{model}: {score.name}, {features[0].molecules} molecules"))
+    _draw_bars(left, features[:SHOWN], [_with_others(one) for one in features[:SHOWN]])
     _draw_bars(right, often[:SHOWN], [f"{one.name} ({one.molecules})" for one in often[:SHOWN]])
     described = score.predictor.described_columns[score.column]
     name = f"{score.name}, class {described['class']}" if "class" in described else score.name
     unit = with_unit(name, score.unit)
-    left.set(xlabel=literal(f"mean change of {unit}\nwhen shuffled"))
-    right.set(xlabel=literal(f"mean change of {unit}\nby the substructure"))
+    left.set_title("Features")
+    left.set_xlabel(literal(f"mean absolute change of {unit}\nif molecules exchange their values"))
+    right.set_title("Substructures with their neighbors (molecules)")
+    right.set_xlabel(literal(f"mean change of {unit}\nby the substructure; gray: standard error"))
     return figure
+
+
+def _with_others(feature: Effect) -> str:
+    """Return the name of a feature with the number of descriptors that are shuffled with it."""
+    count = len(feature.together.split())
+    return f"{feature.name} and {count} like it" if count else feature.name
 
 
 def _draw_bars(axes: Axes, effects: Sequence[Effect], labels: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from molslice.cli import main
-from molslice.explanation.overview import find_effects
+from molslice.explanation.overview import _familiar_first, find_effects
 from molslice.explanation.score import PredictionScore, find_score
 from molslice.files.progress import Progress
 from molslice.inference.load import load_model
@@ -107,3 +107,8 @@ def test_wrong_usage(folder, tmp_path, capsys):
     assert main(["explain", "gap-xtb", "--global", "--out", str(tmp_path / "o")]) == 1
     assert "--global needs a model of molslice fit" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+def test_the_most_familiar_descriptor_names_its_group():
+    names = ["Chi0", "MolMR", "HeavyAtomCount", "BertzCT"]
+    assert _familiar_first(names) == ["HeavyAtomCount", "MolMR", "Chi0", "BertzCT"]
