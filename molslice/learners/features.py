@@ -9,7 +9,7 @@ import numpy as np
 from molslice.types import MolsliceError
 
 NUM_QUANTILES = 200
-SCORE_LIMIT = 3.0  # standard deviations; a new molecule may be far outside of the training range
+SCORE_TAIL = 0.5 * (1.0 - 0.9973002039367398)  # P(z > 3) of a normal score z
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,6 @@ class NormalScores:
             above = np.interp(known, quantiles, self._probabilities)
             below = 1.0 - np.interp(-known, -quantiles[::-1], self._probabilities)
             scores[:, column] = (above + below) / 2
-        limit = 0.5 * (1.0 - 0.9973002039367398)  # P(|z| > 3) / 2
-        scores = ndtri(np.clip(scores, limit, 1.0 - limit))
+        # a new molecule may be far outside of the training range
+        scores = ndtri(np.clip(scores, SCORE_TAIL, 1.0 - SCORE_TAIL))
         return np.where(np.isfinite(values), scores, 0.0)
