@@ -57,6 +57,24 @@ def test_a_pasted_list_is_a_table_with_names_structures_and_reasons(open_page):
     assert page.locator("#result").is_hidden()
 
 
+def test_one_molecule_may_have_a_name(open_page):
+    page = open_page()
+    field = page.get_by_role("textbox", name="SMILES", exact=True)
+    field.fill("CCO grain alcohol")
+    field.press("Enter")
+    wait_until(lambda: page.locator("#result-title").inner_text() == "Prediction: grain alcohol")
+    wait_until(lambda: page.locator("#values tbody tr").count() == 1)
+
+
+def test_long_names_are_whole(open_page):
+    page = open_page()
+    paste(page, "CCO CHEMBL1223212345678\nCCN CHEMBL1223212345679", 2)
+    names = page.locator("#rows .name")
+    assert names.all_inner_texts() == ["CHEMBL1223212345678", "CHEMBL1223212345679"]
+    widths = names.evaluate_all("names => names.map(one => [one.scrollWidth, one.clientWidth])")
+    assert all(needed <= given for needed, given in widths)
+
+
 def test_enter_sends_one_molecule_and_divides_the_lines_of_a_list(open_page):
     page = open_page()
     field = page.get_by_role("textbox", name="SMILES", exact=True)

@@ -255,7 +255,10 @@ function ask() {
   const text = smiles.value.trim();
   if (!text) return;
   if (text.includes("\n")) predictList(text);
-  else predictOne({ text, model: models.value, conditions: givenConditions() });
+  else {
+    const [{ smiles: one, name }] = readList(text);
+    predictOne({ text: one, model: models.value, conditions: givenConditions(), name });
+  }
 }
 
 function chooseModel(name) {
