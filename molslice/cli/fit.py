@@ -320,4 +320,5 @@ def run(args: argparse.Namespace) -> int:
     given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
     given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
     tell(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
+    tell(f"measured values that may be wrong: molslice suspects {args.out}")
     return 0

@@ -443,15 +443,23 @@ def _contradiction(fit: _Rows, index: int, others: Sequence[int]) -> str:
 
 
 def _ordered(fit: _Rows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
-    """Order suspects by the largest excess of each molecule, then by rows."""
+    """Order suspects by the largest excess of each molecule, then by their distance from the prediction."""
     listed, largest = [], dict[tuple[int, object], float]()
     for index, target in enumerate(targets):
         for number, suspect in target.suspects.items():
             key = index, fit.entries[number].molecule
             largest[key] = max(largest.get(key, 0.0), suspect.excess)
-            listed.append((key, number, suspect))
+            listed.append((key, (-_distance(suspect), number), suspect))
     order = {key: place for place, key in enumerate(sorted(largest, key=lambda key: -largest[key]))}
     return tuple(suspect for *_, suspect in sorted(listed, key=lambda one: (order[one[0]], one[1])))
+
+
+def _distance(suspect: Suspect) -> float:
+    """Return how far a measured number is from its prediction; 0 for a limit, a word or no prediction."""
+    try:
+        return abs(float(suspect.measured) - float(suspect.predicted))
+    except ValueError:
+        return 0.0
 
 
 def _find_pairs(

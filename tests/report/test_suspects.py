@@ -87,6 +87,8 @@ def test_planted_values_are_found_and_right_ones_are_not(right, planted):
         assert one.excess > 1
     (contradiction,) = [text for text in of_row[ROWS + 1].reasons if "contradicts" in text]
     assert contradiction.endswith("in row 6")
+    rows = [one.place.row - 1 for one in examined.suspects]
+    assert rows.index(ROWS + 1) < rows.index(5)  # the value that is farther from the prediction
     excess = [one.excess for one in examined.suspects if one.place.row - 1 in WRONG]
     assert excess == sorted(excess, reverse=True)
     truth, _, marks = examined.judged["y"]
