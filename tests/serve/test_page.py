@@ -77,6 +77,20 @@ ROW = {
 }
 
 
+def test_a_molecule_of_the_training_table_is_called_so(open_page):
+    page = open_page()
+    domain = {"place": "like the training molecules", "reason": "", "is_training": True, "neighbors": []}
+    answer = {"model": "fitted", "targets": CARD["targets"], "failed": 0}
+    answer |= {"predictions": [{**ROW, "domain": domain}]}
+    page.route("**/models", lambda route: route.fulfill(json=[CARD]))
+    page.route("**/predict", lambda route: route.fulfill(json=answer))
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="aspirin").click()
+    shown(page)
+    assert page.locator("#nearest-text").inner_text() == "The molecule is in the training table."
+
+
 def test_intervals_and_the_nearest_molecule_are_shown(open_page):
     page = open_page()
     asked = []

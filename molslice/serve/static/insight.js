@@ -27,7 +27,8 @@ export function hideInsight() {
 
 // Show how a molecule compares with the training molecules, and the nearest of them with their values.
 export function showDomain(domain, targets) {
-  nearestText.textContent = `The molecule is ${domain.place}${domain.reason ? `: ${domain.reason}` : ""}.`;
+  const place = domain.is_training ? "in the training table" : `${domain.place}${domain.reason ? `: ${domain.reason}` : ""}`;
+  nearestText.textContent = `The molecule is ${place}.`;
   neighbors.replaceChildren(...domain.neighbors.map((each) => neighbor(each, targets)));
   nearest.hidden = false;
 }

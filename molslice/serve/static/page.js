@@ -309,7 +309,7 @@ draw.addEventListener("toggle", async () => {
   if (!draw.open) return;
   try {
     editor ??= await openEditor(document.getElementById("editor"), (drawn) => { smiles.value = drawn; hideProblem(); fitField(); });
-    editor.show(smiles.value.trim());
+    editor.show(readList(smiles.value)[0]?.smiles ?? "");
   } catch (error) {
     document.getElementById("editor-hint").textContent = `The editor cannot be loaded: ${error.message}`;
   }

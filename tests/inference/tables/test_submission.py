@@ -27,7 +27,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Write Write OGB's test splits with a few rows each."""
+    """Write OGB's test splits with a few rows each."""
     monkeypatch.setattr(submission_of_data, "SUBMISSIONS", SIZES)
     monkeypatch.setattr(submission, "SUBMISSIONS", SIZES)
 
