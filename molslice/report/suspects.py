@@ -179,6 +179,8 @@ class _Judged:
         predicted: Their predictions, or the probabilities of class 1, float64 [n].
         compared: The numbers of the entries whose values were compared.
         suspects: The suspicious values by the number of their entry.
+        errors: How far a value is from its prediction, by the number of its entry: on the scale of the
+            learners, for a class one minus its probability.
     """
 
     rows: np.ndarray
@@ -186,6 +188,7 @@ class _Judged:
     predicted: np.ndarray
     compared: set[int] = field(default_factory=set)
     suspects: dict[int, Suspect] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)
 
     def add(self, number: int, suspect: Suspect) -> None:
         """Add a suspect, or the reasons to a known one."""
@@ -353,7 +356,7 @@ def _judge_numbers(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
         if place is None or not math.isfinite(value) or (held_out.logarithmic and value <= 0):
             continue
         judged.compared.add(number)
-        error = abs(held_out.transform_limit(value) - centers[place])
+        error = judged.errors[number] = abs(held_out.transform_limit(value) - centers[place])
         if error > halves[place]:
             judged.add(number, suspect(entry, error / halves[place], f"outside the {LEVEL:.0%} interval"))
     several = {name: values for name, values in several.items() if len(values) > 1}
@@ -421,6 +424,7 @@ def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
         if place is not None:
             judged.compared.add(number)
         probability = 1.0 if place is None else float(probabilities[place, int(entry.values[index])])
+        judged.errors[number] = 1.0 - probability
         if probability < least:
             excess = least / max(probability, np.finfo(float).tiny)
             judged.add(number, suspect(entry, excess, f"outside the {LEVEL:.0%} set of classes"))
@@ -443,23 +447,15 @@ def _contradiction(fit: _Rows, index: int, others: Sequence[int]) -> str:
 
 
 def _ordered(fit: _Rows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
-    """Order suspects by the largest excess of each molecule, then by their distance from the prediction."""
+    """Order suspects by the largest excess of each molecule, then by their errors."""
     listed, largest = [], dict[tuple[int, object], float]()
     for index, target in enumerate(targets):
         for number, suspect in target.suspects.items():
             key = index, fit.entries[number].molecule
             largest[key] = max(largest.get(key, 0.0), suspect.excess)
-            listed.append((key, (-_distance(suspect), number), suspect))
+            listed.append((key, (-target.errors.get(number, 0.0), number), suspect))
     order = {key: place for place, key in enumerate(sorted(largest, key=lambda key: -largest[key]))}
     return tuple(suspect for *_, suspect in sorted(listed, key=lambda one: (order[one[0]], one[1])))
-
-
-def _distance(suspect: Suspect) -> float:
-    """Return how far a measured number is from its prediction; 0 for a limit, a word or no prediction."""
-    try:
-        return abs(float(suspect.measured) - float(suspect.predicted))
-    except ValueError:
-        return 0.0
 
 
 def _find_pairs(
