@@ -1,6 +1,6 @@
 """Muon for the matrices of a model, with AdamW for all other parameters."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -45,7 +45,13 @@ class Muon(torch.optim.Optimizer):
         kind = getattr(torch.optim, "Muon", None)
         if kind is None:
             raise MolsliceError(f"optimizer.name muon needs torch 2.9 or newer, got {torch.__version__}")
-        matrices, others = _divided(groups, {id(table) for table in tables})
+        of_tables = {id(table) for table in tables}
+
+        def is_matrix(parameter: Tensor) -> bool:
+            return parameter.ndim == 2 and id(parameter) not in of_tables
+
+        matrices = _chosen(groups, is_matrix)
+        others = _chosen(groups, lambda parameter: not is_matrix(parameter))
         if not matrices:
             raise MolsliceError("optimizer.name muon needs a model with matrices; choices: adamw, radam")
         self._parts = [kind(matrices, lr=lr, adjust_lr_fn=MATRIX_RATE)]
@@ -75,23 +81,8 @@ class Muon(torch.optim.Optimizer):
         self._share()
 
 
-def state_like(group: dict[str, Any], parameter: Tensor) -> dict[str, Tensor]:
-    """Return tensors of the types and shapes of an optimizer's state of a parameter in a group."""
-    if "momentum" in group:
-        return {"momentum_buffer": parameter}
-    return {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-
-
-def _divided(
-    groups: Sequence[dict[str, Any]], tables: Container[int]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Divide each group into matrices and other parameters; empty groups are left out."""
-    matrices, others = [], []
-    for group in groups:
-        by_kind: dict[bool, list[Tensor]] = {True: [], False: []}
-        for parameter in group["params"]:
-            by_kind[parameter.ndim == 2 and id(parameter) not in tables].append(parameter)
-        for is_matrix, groups_of_kind in ((True, matrices), (False, others)):
-            if by_kind[is_matrix]:
-                groups_of_kind.append({**group, "params": by_kind[is_matrix]})
-    return matrices, others
+def _chosen(groups: Sequence[dict[str, Any]], is_chosen: Callable[[Tensor], bool]) -> list[dict[str, Any]]:
+    """Return the groups with the chosen parameters alone; empty groups are left out."""
+    return [
+        {**group, "params": chosen} for group in groups if (chosen := [*filter(is_chosen, group["params"])])
+    ]

@@ -65,6 +65,13 @@ def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torc
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 
+def state_like(group: dict[str, Any], parameter: Tensor) -> dict[str, Tensor]:
+    """Return tensors of the types and shapes of an optimizer's state of a parameter in a group."""
+    if "momentum" in group:
+        return {"momentum_buffer": parameter}
+    return {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+
+
 def learning_rate(config: OptimizerConfig, step: int, max_steps: int) -> float:
     """Return the learning rate of a step.
 

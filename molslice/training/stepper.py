@@ -16,8 +16,7 @@ from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import MicroBatch, Task
 from molslice.training.batches import StepBatch, TrainingBatches, prefetch
 from molslice.training.fabric import gather, seed_step, shard, spread
-from molslice.training.muon import state_like
-from molslice.training.optimizer import HalfWeights, WeightAverage, build_optimizer
+from molslice.training.optimizer import HalfWeights, WeightAverage, build_optimizer, state_like
 from molslice.training.processes import unused_weights
 from molslice.training.state import check_like
 from molslice.training.step_graphs import StepGraphs
