@@ -33,16 +33,14 @@ from molslice.tasks.metrics import roc_auc
 
 NUM_FOLDS, MAX_ROWS = 5, 2_000
 REFERENCE = "stack of fit"
-NUMBERS = {"esol": "random", "freesolv": "random", "tdc_clearance_hepatocyte_az": None}
-CLASSES = {
-    "bace": "random",
+COMPARED = {  # split whose training rows are read; None for all rows of a development set
+    **dict.fromkeys(("esol", "freesolv", "tdc_clearance_hepatocyte_az", "bace")),
     "bbbp": "scaffold",
     "tdc_herg": "own",
     "tdc_dili": "own",
     "tdc_bioavailability_ma": "own",
     "tdc_cyp2d6_substrate_carbonmangels": "own",
 }
-DEVELOPMENT = ("esol", "freesolv", "bace", "tdc_clearance_hepatocyte_az")
 
 Scores = dict[str, np.ndarray]  # out-of-fold scores of each learner, float64 [n]
 Combine = Callable[[Scores, np.ndarray, np.ndarray], np.ndarray]  # scores, labels, train mask -> predictions
@@ -57,7 +55,7 @@ def main() -> int:
     args = parser.parse_args()
     results = []
     for seed in range(args.seeds):
-        for name in (*NUMBERS, *CLASSES):
+        for name in COMPARED:
             file = args.runs / f"{name}-{seed}.json"
             if not file.is_file():
                 write_json(file, measure(args.data, args.runs / "features", name, seed))
@@ -119,15 +117,14 @@ def measure(data: Path, cache: Path, name: str, seed: int) -> dict[str, Any]:
 
 def training_rows(molecules: Molecules, name: str, seed: int) -> tuple[np.ndarray, Features]:
     """Return the rows that are used, at most 2,000, and features of all rows with their embeddings."""
-    split = CLASSES[name] if name in CLASSES else NUMBERS[name]
+    split = COMPARED[name]
     rows = np.arange(len(molecules.smiles))
-    if name not in DEVELOPMENT:
-        parts = divide(molecules, str(split), 0)
+    if split is not None:
+        parts = divide(molecules, split, 0)
         rows = np.sort(np.concatenate([parts["train"], parts["val"]]))
     rows = rows[np.isfinite(molecules.values[rows, 0])]
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:MAX_ROWS])
     encoder = load_encoder(find_pretrained(DEFAULT_ENCODER))
-    embedding = np.zeros((len(molecules.smiles), 0), np.float32)
     known = encoder.embed([molecules.smiles[row] for row in rows])
     embedding = np.zeros((len(molecules.smiles), known.shape[1]), np.float32)
     embedding[rows] = known

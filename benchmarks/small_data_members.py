@@ -120,13 +120,9 @@ def fit_catboost(
 
 def run_linear(work: Work) -> np.ndarray:
     """Ridge or logistic regression on scores of descriptors and on counts, and on logarithms as `fit`."""
-    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
-
-    def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        train, held_out = _scores(features, rows, rows), _scores(features, rows, test)
-        return _on_scale(values[rows], classes, lambda learned: fit_linear(train, learned, held_out, classes))
-
-    return _by_target(work, predict)
+    return _by_scores(
+        work, lambda train, values, test: fit_linear(train, values, test, work.kind == "classification")
+    )
 
 
 def run_svm(work: Work) -> np.ndarray:
@@ -134,23 +130,28 @@ def run_svm(work: Work) -> np.ndarray:
     from sklearn.model_selection import GridSearchCV
     from sklearn.svm import SVC, SVR
 
-    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
     choices = {"C": SVM_STRENGTHS}
 
-    def predict(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def predict(train: np.ndarray, values: np.ndarray, test: np.ndarray) -> np.ndarray:
+        if work.kind == "classification":
+            search = GridSearchCV(SVC(), choices, scoring="roc_auc")
+            return search.fit(train, values).decision_function(test)
+        mean, spread = values.mean(), values.std() or 1.0
+        search = GridSearchCV(SVR(), choices, scoring="neg_mean_absolute_error")
+        return search.fit(train, (values - mean) / spread).predict(test) * spread + mean
+
+    return _by_scores(work, predict)
+
+
+def _by_scores(work: Work, predict: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return predictions [n, T] by features of training rows, their values, and features of test rows."""
+    features, test, classes = work.molecules.features, work.parts["test"], work.kind == "classification"
+
+    def predict_target(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
         train, held_out = _scores(features, rows, rows), _scores(features, rows, test)
+        return _on_scale(values[rows], classes, lambda learned: predict(train, learned, held_out))
 
-        def fit_machine(learned: np.ndarray) -> np.ndarray:
-            if classes:
-                search = GridSearchCV(SVC(), choices, scoring="roc_auc")
-                return search.fit(train, learned).decision_function(held_out)
-            mean, spread = learned.mean(), learned.std() or 1.0
-            search = GridSearchCV(SVR(), choices, scoring="neg_mean_absolute_error")
-            return search.fit(train, (learned - mean) / spread).predict(held_out) * spread + mean
-
-        return _on_scale(values[rows], classes, fit_machine)
-
-    return _by_target(work, predict)
+    return _by_target(work, predict_target)
 
 
 def _scores(features: Features, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
