@@ -170,8 +170,8 @@ def test_the_files_are_the_files_of_ogb(tmp_path, version):
         options = {} if version == "v1" else {"mode": split}
         evaluator.save_test_submission({"y_pred": gaps}, str(tmp_path / "ogb"), **options)
     ogb.files(archive, tmp_path / "predicted", tmp_path / "out")
-    written, theirs = (sorted((tmp_path / name).iterdir()) for name in ("out", "ogb"))
-    assert [path.name for path in written] == [path.name for path in theirs]
-    for path, other in zip(written, theirs, strict=True):
+    written, expected = (sorted((tmp_path / name).iterdir()) for name in ("out", "ogb"))
+    assert [path.name for path in written] == [path.name for path in expected]
+    for path, other in zip(written, expected, strict=True):
         np.testing.assert_array_equal(np.load(path)["y_pred"], np.load(other)["y_pred"])
         assert np.load(path)["y_pred"].dtype == np.load(other)["y_pred"].dtype

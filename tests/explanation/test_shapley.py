@@ -52,10 +52,10 @@ def test_exact_values_are_means_over_all_orders(players):
             before = game(members)[0]
             members[0, player] = True
             expected[player] += (game(members)[0] - before) / math.factorial(players)
-    found = exact_shapley(game, players)
-    assert np.allclose(found.values, expected)
-    assert found.coalitions == 1 << players
-    assert not found.standard_errors.any()
+    estimate = exact_shapley(game, players)
+    assert np.allclose(estimate.values, expected)
+    assert estimate.coalitions == 1 << players
+    assert not estimate.standard_errors.any()
 
 
 @pytest.mark.parametrize("pairs", [FIRST_PAIRS, 48])
@@ -64,10 +64,10 @@ def test_the_estimate_agrees_with_exact_values_within_its_standard_error(pairs):
     exact = exact_shapley(game, 12).values
     deviations = []
     for seed in range(30):
-        found = sampled_shapley(game, 12, limit=0.0, seed=seed, max_pairs=pairs)
-        assert found.pairs == pairs
-        assert found.values.sum() == pytest.approx(exact.sum())
-        deviations.append((found.values - exact) / found.standard_errors)
+        estimate = sampled_shapley(game, 12, limit=0.0, seed=seed, max_pairs=pairs)
+        assert estimate.pairs == pairs
+        assert estimate.values.sum() == pytest.approx(exact.sum())
+        deviations.append((estimate.values - exact) / estimate.standard_errors)
     assert np.abs(deviations).max() < 5
     assert 0.7 < np.square(deviations).mean() < 1.4  # the stated error is the actual one
 
@@ -79,19 +79,19 @@ def test_sampling_stops_at_the_limit_and_evaluates_each_coalition_once():
         calls.append(len(members))
         return random_game(12, seed=2)(members)
 
-    found = shapley_values(game, 12, limit=0.2)
-    assert found.standard_errors.max() <= 0.2
-    assert found.coalitions == sum(calls) < 2 * 13 * found.pairs
+    estimate = shapley_values(game, 12, limit=0.2)
+    assert estimate.standard_errors.max() <= 0.2
+    assert estimate.coalitions == sum(calls) < 2 * 13 * estimate.pairs
     loose = shapley_values(random_game(12, seed=2), 12, limit=10.0)
-    assert loose.pairs == FIRST_PAIRS < found.pairs
+    assert loose.pairs == FIRST_PAIRS < estimate.pairs
     assert shapley_values(lambda members: members.sum(1) ** 3.0, 100, 0.0, 1_800).pairs == 9
     assert shapley_values(random_game(EXACT_PLAYERS, seed=2), EXACT_PLAYERS, limit=1e9).pairs == 0
 
 
 def test_the_number_of_coalitions_is_limited(monkeypatch):
     def evaluated(players, limit, most):
-        found = shapley_values(random_game(players, seed=2), players, limit, most)
-        return found.pairs, found.coalitions
+        estimate = shapley_values(random_game(players, seed=2), players, limit, most)
+        return estimate.pairs, estimate.coalitions
 
     pairs, coalitions = evaluated(14, 0.0, 1_000)
     assert (pairs, 500 < coalitions <= 1_000) == (1_000 // 28, True)
@@ -122,7 +122,7 @@ def test_a_surrogate_interpolates_the_odd_part():
 
 def enumerated(game, players):
     """Return Shapley values by the formula over subsets."""
-    found = np.zeros(players)
+    values = np.zeros(players)
     for player in range(players):
         others = [other for other in range(players) if other != player]
         for size in range(players):
@@ -133,8 +133,8 @@ def enumerated(game, players):
                 row[list(subset)] = True
             after = before.copy()
             after[:, player] = True
-            found[player] += share * (game(after) - game(before)).sum()
-    return found
+            values[player] += share * (game(after) - game(before)).sum()
+    return values
 
 
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
@@ -156,9 +156,9 @@ def test_the_estimate_of_a_molecule_agrees_with_enumeration_in_float64(name, tmp
 
     expected = enumerated(game, count)
     assert np.allclose(exact_shapley(game, count).values, expected, atol=1e-12)
-    found = sampled_shapley(game, count, limit=0.0, max_pairs=48)
-    assert (np.abs(found.values - expected) < 4 * found.standard_errors).all()
-    assert found.values.sum() == pytest.approx(expected.sum(), abs=1e-12)
+    estimate = sampled_shapley(game, count, limit=0.0, max_pairs=48)
+    assert (np.abs(estimate.values - expected) < 4 * estimate.standard_errors).all()
+    assert estimate.values.sum() == pytest.approx(expected.sum(), abs=1e-12)
 
 
 def test_a_smooth_game_needs_fewer_samples():
@@ -169,9 +169,9 @@ def test_a_smooth_game_needs_fewer_samples():
         return np.tanh(members @ weights + np.einsum("ki,ij,kj->k", members, others, members))
 
     exact = enumerated(game, 9)
-    found = [sampled_shapley(game, 9, limit=0.0, max_pairs=40, seed=seed) for seed in range(30)]
+    estimates = [sampled_shapley(game, 9, limit=0.0, max_pairs=40, seed=seed) for seed in range(30)]
     values, errors = (
-        np.stack([getattr(one, name) for one in found]) for name in ("values", "standard_errors")
+        np.stack([getattr(one, name) for one in estimates]) for name in ("values", "standard_errors")
     )
     assert 0.7 < np.square((values - exact) / errors).mean() < 1.4  # the stated error is the actual one
     changes = [sampled_changes(game, np.random.default_rng(seed), 9, 40) for seed in range(30)]
@@ -180,33 +180,33 @@ def test_a_smooth_game_needs_fewer_samples():
 
 def sampled_changes(game, generator, players, pairs):
     """Return the mean change over random orders and their reverses."""
-    found = np.zeros(players)
+    values = np.zeros(players)
     for order in (generator.permutation(players) for _ in range(pairs)):
         for one in (order, order[::-1]):
             members = np.tri(players + 1, players, -1, dtype=bool)[:, np.argsort(one)]
-            found[one] += np.diff(game(members)) / (2 * pairs)
-    return found
+            values[one] += np.diff(game(members)) / (2 * pairs)
+    return values
 
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
 def test_a_shipped_model_reaches_its_target_for_aspirin():
-    found = contributions(Explainer(load_model("gap-xtb"), method="shapley"), ASPIRIN)
-    assert found.largest_standard_error is not None
-    assert found.standard_error_target is not None
-    assert 0 < found.largest_standard_error <= found.standard_error_target
-    assert found.standard_error_target == pytest.approx(TOLERANCE * 2.1003, rel=1e-4)
-    assert found.evaluations < MAX_COALITIONS / 4
-    assert (found.warning, found.to_dict()["converged"]) == ("", True)
+    explanation = contributions(Explainer(load_model("gap-xtb"), method="shapley"), ASPIRIN)
+    assert explanation.largest_standard_error is not None
+    assert explanation.standard_error_target is not None
+    assert 0 < explanation.largest_standard_error <= explanation.standard_error_target
+    assert explanation.standard_error_target == pytest.approx(TOLERANCE * 2.1003, rel=1e-4)
+    assert explanation.evaluations < MAX_COALITIONS / 4
+    assert (explanation.warning, explanation.to_dict()["converged"]) == ("", True)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("smiles", [ASPIRIN, "CN(C)c1ccc(C=C(C#N)C#N)cc1"])
 def test_the_error_of_a_shipped_model_is_the_stated_one(smiles):
     explainer = Explainer(load_model("gap-xtb"), method="shapley")
-    found, score = contributions(explainer, smiles), network_score(explainer.predictor)
-    assert found.standard_errors is not None
+    explanation, score = contributions(explainer, smiles), network_score(explainer.predictor)
+    assert explanation.standard_errors is not None
     molecule = masked(smiles)
     players = len(molecule.players)
 
@@ -216,7 +216,7 @@ def test_the_error_of_a_shipped_model_is_the_stated_one(smiles):
         return score.of_masked(molecule, visible)
 
     exact = exact_shapley(game, players).values
-    errors = (found.values[molecule.players] - exact) / found.standard_errors[molecule.players]
+    errors = (explanation.values[molecule.players] - exact) / explanation.standard_errors[molecule.players]
     assert np.abs(errors).max() < 4
     assert np.square(errors).mean() < 3
 
@@ -226,17 +226,19 @@ def test_an_order_and_its_reverse_are_exact_for_pairs():
     generator = np.random.default_rng(0)
     single, both = generator.normal(size=7), generator.normal(size=(7, 7))
     game = lambda members: members @ single + np.einsum("ki,ij,kj->k", members, both, members)  # noqa: E731
-    found = sampled_shapley(game, 7, limit=1e-9, max_pairs=8)
-    assert found.standard_errors.max() < 1e-9
-    assert np.allclose(found.values, exact_shapley(game, 7).values)
+    estimate = sampled_shapley(game, 7, limit=1e-9, max_pairs=8)
+    assert estimate.standard_errors.max() < 1e-9
+    assert np.allclose(estimate.values, exact_shapley(game, 7).values)
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_contributions_add_up_and_the_estimate_agrees_with_exact_values(name, tmp_path):
     explainer = Explainer(untrained(tmp_path, wildcards="keep", attention=FORMS[name]), method="shapley")
     for smiles in ("OC=CN", *embedded_smiles(1), *ODD):
-        found = contributions(explainer, smiles)
-        assert found.values.sum() == pytest.approx(found.prediction - found.baseline, abs=1e-4)
+        explanation = contributions(explainer, smiles)
+        assert explanation.values.sum() == pytest.approx(
+            explanation.prediction - explanation.baseline, abs=1e-4
+        )
     score, molecule = network_score(explainer.predictor), masked("Oc1cnccc1F")
 
     def game(members):

@@ -403,13 +403,19 @@ def test_all_models_are_shown_for_one_molecule(open_page):
     assert page.get_by_role("combobox", name="Model").input_value() == "second"
 
 
-def test_a_model_that_cannot_predict_says_why_beside_the_others(open_page):
+def open_with_conditions(open_page):
+    """Open the page with a second model that takes a condition, and a third one without a predictor."""
     page = open_page()
     models = page.evaluate("fetch('/models').then((answer) => answer.json())")
     cards = [models[0], {**models[1], "conditions": ["temperature"]}, {**models[1], "name": ATTACK}]
     page.route("**/models", lambda route: route.fulfill(json=cards))
     page.reload()
     page.wait_for_selector("#model option", state="attached")
+    return page
+
+
+def test_a_model_that_cannot_predict_says_why_beside_the_others(open_page):
+    page = open_with_conditions(open_page)
     page.get_by_role("button", name="caffeine").click()
     wait_until(lambda: "no model" in page.locator("#endpoints").inner_text())
     rows = endpoint_rows(page)
@@ -449,12 +455,7 @@ def test_the_other_models_are_shown_beside_a_list(open_page, model_folders, tmp_
 
 
 def test_another_model_that_cannot_predict_a_row_says_why(open_page):
-    page = open_page()
-    models = page.evaluate("fetch('/models').then((answer) => answer.json())")
-    cards = [models[0], {**models[1], "conditions": ["temperature"]}, {**models[1], "name": ATTACK}]
-    page.route("**/models", lambda route: route.fulfill(json=cards))
-    page.reload()
-    page.wait_for_selector("#model option", state="attached")
+    page = open_with_conditions(open_page)
     paste(page, "CCO\nCC", 2)
 
     def predict(route):
