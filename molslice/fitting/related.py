@@ -71,9 +71,8 @@ def listed_related(
     """Return the related targets of a fit to `targets` of the table in `files`, whose rows may be `pairs`.
 
     Raises:
-        MolsliceError: A related target is neither `FILE:COLUMN` nor a pair of both, its table cannot be read
-            or has no such column, it is given twice or is a target of the fit, or the rows have two
-            molecules.
+        MolsliceError: A related target is invalid or repeated, its table or column cannot be read, it is a
+            target of the fit, or the rows are pairs.
     """
     if not isinstance(related, str | list | tuple):
         raise MolsliceError(f"related must be FILE:COLUMN or a list of them, got {related!r}")
