@@ -13,8 +13,10 @@ Modules:
     training: The parts that need the model alone.
     write: The report.
     comparison: Several models side by side.
-    suspects: Values of a fit that may be wrong, and matched pairs.
-    suspects_files: CSV files and a page about them.
+    table_rows, fit_rows: The rows of the table of a fit, with their out-of-fold predictions.
+    suspects: Values of a fit that may be wrong.
+    pair_changes: Matched pairs of its molecules.
+    suspects_files: CSV files and a page about both.
 """
 
 from molslice.report.comparison import write_comparison

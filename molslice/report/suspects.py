@@ -11,19 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from molslice.chem.canonical import canonical_molecule
-from molslice.chem.matched_pairs import find_matched_pairs
-from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.urls import File
-from molslice.fitting.duplicates import LEAST_CONFLICT, Conflict, find_conflicts
-from molslice.folders.fitted import ROWS, row_columns
+from molslice.fitting.duplicates import LEAST_CONFLICT
 from molslice.inference.base import SmilesPredictor
-from molslice.inference.fitted import FittedPredictor, prediction_row_columns
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import two_classes
-from molslice.report.measure import read_value
-from molslice.report.table_rows import MeasuredRow, TableRow, knows_table, read_csv, read_table_rows
-from molslice.tasks.target_types import column_slices
+from molslice.report.fit_rows import Entry, FitRows, MarkedRows
+from molslice.report.pair_changes import PairChange, find_pair_changes
+from molslice.report.table_rows import TableRow
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import HeldOut
 from molslice.uncertainty.probabilities import calibrate
@@ -77,55 +73,6 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class PairChange:
-    """Two measured molecules that differ by a substituent, and what the exchange changes.
-
-    The numbers are in the unit of the target, or of its common logarithm if `is_logarithm`; of two classes,
-    they are class 1 and its probability.
-
-    Attributes:
-        target: The target.
-        is_logarithm: Whether the changes are differences of common logarithms.
-        first: The row of the first molecule.
-        second: The row of the second molecule.
-        constant: What both molecules have; see `MatchedPair`.
-        before: What the first molecule has beside it.
-        after: What the second molecule has.
-        measured: The measured values.
-        predicted: The out-of-fold predictions.
-        is_cliff: Whether the measured change is larger than the standard deviation of all measured values;
-            of classes, whether they differ.
-        is_suspicious: Whether a value is suspicious.
-    """
-
-    target: str
-    is_logarithm: bool
-    first: TableRow
-    second: TableRow
-    constant: str
-    before: str
-    after: str
-    measured: tuple[float, float]
-    predicted: tuple[float, float]
-    is_cliff: bool
-    is_suspicious: bool
-
-    @property
-    def measured_change(self) -> float:
-        """The second measured value minus the first."""
-        return self._change(self.measured)
-
-    @property
-    def predicted_change(self) -> float:
-        """The second prediction minus the first."""
-        return self._change(self.predicted)
-
-    def _change(self, values: tuple[float, float]) -> float:
-        first, second = (math.log10(value) if self.is_logarithm else value for value in values)
-        return second - first
-
-
-@dataclass(frozen=True, slots=True)
 class Examined:
     """The suspicious values and the matched pairs of a fit.
 
@@ -150,23 +97,6 @@ class Examined:
     judged: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
     table_columns: tuple[str, ...] = ()
     table_cells: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A row of the table.
-
-    Attributes:
-        place: Where it is.
-        row: Its row of `rows.csv`, from 0; a negative number for a molecule that has none.
-        molecule: What rows of one molecule in the same conditions have in common.
-        values: The values of the targets, NaN where missing or a limit.
-    """
-
-    place: TableRow
-    row: int
-    molecule: object
-    values: list[float]
 
 
 @dataclass(slots=True)
@@ -220,7 +150,7 @@ def examine(
     """
     if not isinstance(predictor, FittedPredictor):
         raise MolsliceError(f"suspicious values need a model of molslice fit; {predictor.name} is a network")
-    fit = _Rows(predictor)
+    fit = FitRows(predictor)
     if table is not None and not fit.knows_table:
         raise MolsliceError(
             f"{predictor.name} was fitted by an earlier version, which did not keep the rows of its table; "
@@ -228,99 +158,25 @@ def examine(
         )
     targets = [_judge(fit, index) for index in range(len(fit.names))]
     suspects = _ordered(fit, targets)
-    pairs = () if predictor.partner is not None else _find_pairs(fit, targets, progress)
-    judged = {}
-    for name, one, target in zip(fit.names, fit.types, targets, strict=True):
-        if one.several is None:
-            wrong = {fit.entries[number].row for number in target.suspects}
-            marks = np.array([row in wrong for row in target.rows.tolist()], bool)
-            judged[name] = (target.truth, target.predicted, marks)
+    marked = [_marked(fit, target) for target in targets]
+    pairs = () if predictor.partner is not None else find_pair_changes(fit, marked, progress)
+    judged = {
+        name: (target.truth, target.predicted, target.is_suspicious)
+        for name, one, target in zip(fit.names, fit.types, marked, strict=True)
+        if one.several is None
+    }
     columns, cells = ((), {}) if table is None else _read_cells(table, predictor, suspects)
     values = sum(len(target.compared) for target in targets)
     return Examined(predictor.name, values, suspects, tuple(pairs), fit.knows_table, judged, columns, cells)
 
 
-class _Rows:
-    """The rows of a fit: `rows.csv`, `table_rows.csv` and the calibration."""
-
-    def __init__(self, predictor: FittedPredictor) -> None:
-        self.predictor, self.file = predictor, predictor.folder / ROWS
-        self.types, self.names = predictor.types, predictor.target_names
-        self.columns, self.units = row_columns(self.names), predictor.target_units
-        self.rows = read_csv(self.file, [*self.columns, "smiles", "split"])
-        self.calibration = predictor.find_calibration()
-        predicted = prediction_row_columns(self.names, self.types, predictor.condition_names)
-        try:
-            targets = [*zip(self.columns, self.types, strict=True)]
-            values = [[read_value(row[name], one) for name, one in targets] for row in self.rows]
-            cells = [[float(row[name] or "nan") for name in predicted] for row in self.rows]
-        except (KeyError, ValueError) as error:
-            raise MolsliceError(f"cannot read {self.file}: {error}") from error
-        self.values = np.array(values).reshape(len(self.rows), len(self.columns))
-        self.predictions = np.array(cells).reshape(len(self.rows), len(predicted))
-        self.knows_table = knows_table(predictor)
-        self.entries = self._read_entries()
-        self.conflicts = self._find_conflicts()
-
-    def text(self, index: int, value: float) -> str:
-        """Return a value of a target as text, for a class its name."""
-        one = self.types[index]
-        return one.class_names[int(value)] if one.has_classes else f"{value:.6g}"
-
-    def conditions(self, row: int) -> tuple[str, ...]:
-        """Return the conditions and the second molecule of a row of `rows.csv`."""
-        return tuple(self.rows[row].get(name, "") for name in self.predictor.condition_names)
-
-    def _read_entries(self) -> list[_Entry]:
-        if self.knows_table:
-            rows = read_table_rows(self.predictor, len(self.rows))
-        else:
-            places = [
-                TableRow(self.file.name, number, number + 1, cells["smiles"])
-                for number, cells in enumerate(self.rows, 1)
-            ]
-            rows = [MeasuredRow(place, row, self.values[row].tolist()) for row, place in enumerate(places)]
-        entries = [_Entry(one.place, one.row, one.row, one.values) for one in rows]
-        if self.predictor.fit_options.get("duplicates") == "keep":
-            names = choose_fragments([one.place.smiles for one in entries], *self.predictor.treatment).smiles
-            for one, name in zip(entries, names, strict=True):
-                if one.row >= 0:
-                    one.molecule = canonical_molecule(name).smiles, self.conditions(one.row)
-        return entries
-
-    def _find_conflicts(self) -> list[Conflict]:
-        """Find the conflicts that the fit names; their rows are numbers of entries."""
-        molecules: dict[object, list[int]] = {}
-        for number, entry in enumerate(self.entries):
-            molecules.setdefault(entry.molecule, []).append(number)
-        values = np.array([entry.values for entry in self.entries]).reshape(-1, len(self.names))
-        has_classes = np.array([one.has_classes for one in self.types])
-        return find_conflicts(values, has_classes, [rows for rows in molecules.values() if len(rows) > 1])
-
-    def held_out_rows(self, index: int) -> np.ndarray:
-        """Find the rows of `rows.csv` that the held-out rows of a target are, int [n]."""
-        held_out, columns = self.calibration.targets[index], [*column_slices(self.types)][index]
-        matched, row = [], -1
-        for truth, predicted in zip(held_out.truth, held_out.predicted, strict=True):
-            row += 1
-            while row < len(self.rows) and not (
-                self.rows[row]["split"] == "train"
-                and np.allclose(self.predictions[row, columns], predicted, atol=0.0)
-                and (np.isclose(self.values[row, index], truth, atol=0.0) or self.limit(index, row))
-            ):
-                row += 1
-            if row == len(self.rows):
-                raise MolsliceError(f"{self.file} does not fit the calibration of {self.predictor.name}")
-            matched.append(row)
-        return np.array(matched, np.int64)
-
-    def limit(self, index: int, row: int) -> str:
-        """Return the limit of a target in a row, such as `>10`; "" without one."""
-        is_known = math.isfinite(self.values[row, index])
-        return "" if is_known else self.rows[row].get(f"{self.columns[index]}_limit", "")
+def _marked(fit: FitRows, target: _Judged) -> MarkedRows:
+    suspicious = {fit.entries[number].row for number in target.suspects}
+    marks = np.array([row in suspicious for row in target.rows.tolist()], bool)
+    return MarkedRows(target.rows, target.truth, target.predicted, marks)
 
 
-def _judge(fit: _Rows, index: int) -> _Judged:
+def _judge(fit: FitRows, index: int) -> _Judged:
     """Compare the values of a target with the out-of-fold predictions, and with each other."""
     held_out, rows = fit.calibration.targets[index], fit.held_out_rows(index)
     if not len(rows):
@@ -329,7 +185,7 @@ def _judge(fit: _Rows, index: int) -> _Judged:
     return judge(fit, index, held_out, rows)
 
 
-def _judge_numbers(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) -> _Judged:
+def _judge_numbers(fit: FitRows, index: int, held_out: HeldOut, rows: np.ndarray) -> _Judged:
     judged = _Judged(rows, held_out.truth, held_out.predicted)
     scales = np.broadcast_to(held_out.scale(held_out.difficulty), (len(rows),))
     halves = usual_error(held_out.scores, LEVEL) * scales
@@ -337,7 +193,7 @@ def _judge_numbers(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
     lower, upper = held_out.invert(centers - halves), held_out.invert(centers + halves)
     places = {row: place for place, row in enumerate(rows.tolist())}
 
-    def suspect(entry: _Entry, excess: float, reason: str) -> Suspect:
+    def suspect(entry: Entry, excess: float, reason: str) -> Suspect:
         value, place = entry.values[index], places.get(entry.row)
         limit = fit.limit(index, entry.row) if entry.row >= 0 else ""
         measured = fit.text(index, value) if math.isfinite(value) else limit
@@ -369,7 +225,7 @@ def _judge_numbers(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
 
 
 def _contradictions(
-    fit: _Rows, index: int, several: Mapping[object, Mapping[int, float]], halves: Mapping[int, float]
+    fit: FitRows, index: int, several: Mapping[object, Mapping[int, float]], halves: Mapping[int, float]
 ) -> list[tuple[list[int], float]]:
     """Find the molecules whose numbers contradict each other, and how much; see `Suspect.excess`.
 
@@ -398,7 +254,7 @@ def _contradictions(
     return [*contradictions.values()]
 
 
-def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) -> _Judged:
+def _judge_classes(fit: FitRows, index: int, held_out: HeldOut, rows: np.ndarray) -> _Judged:
     probabilities = held_out.predicted
     if held_out.line is not None:
         probabilities = two_classes(calibrate(probabilities, *held_out.line))
@@ -406,7 +262,7 @@ def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
     judged, least = _Judged(rows, held_out.truth, one_column), least_probability(probabilities, LEVEL)
     places = {row: place for place, row in enumerate(rows.tolist())}
 
-    def suspect(entry: _Entry, excess: float, reason: str) -> Suspect:
+    def suspect(entry: Entry, excess: float, reason: str) -> Suspect:
         label, place = int(entry.values[index]), places.get(entry.row)
         given = None if place is None else probabilities[place]
         predicted = "" if given is None else fit.text(index, given.argmax())
@@ -437,7 +293,7 @@ def _judge_classes(fit: _Rows, index: int, held_out: HeldOut, rows: np.ndarray) 
     return judged
 
 
-def _contradiction(fit: _Rows, index: int, others: Sequence[int]) -> str:
+def _contradiction(fit: FitRows, index: int, others: Sequence[int]) -> str:
     listed = [
         f"{fit.text(index, fit.entries[other].values[index])} in row {fit.entries[other].place.row}"
         for other in others[:SHOWN]
@@ -446,7 +302,7 @@ def _contradiction(fit: _Rows, index: int, others: Sequence[int]) -> str:
     return f"contradicts {', '.join(listed)}{more}"
 
 
-def _ordered(fit: _Rows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
+def _ordered(fit: FitRows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
     """Order suspects by the largest excess of each molecule, then by their errors."""
     listed, largest = [], dict[tuple[int, object], float]()
     for index, target in enumerate(targets):
@@ -456,53 +312,6 @@ def _ordered(fit: _Rows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
             listed.append((key, (-target.errors.get(number, 0.0), number), suspect))
     order = {key: place for place, key in enumerate(sorted(largest, key=lambda key: -largest[key]))}
     return tuple(suspect for *_, suspect in sorted(listed, key=lambda one: (order[one[0]], one[1])))
-
-
-def _find_pairs(
-    fit: _Rows, targets: Sequence[_Judged], progress: Callable[[int, int], None]
-) -> list[PairChange]:
-    """Find the matched pairs of rows with an exact value and the same conditions, for each target."""
-    smiles = choose_fragments([row["smiles"] for row in fit.rows], *fit.predictor.treatment).smiles
-    matched = [
-        pair
-        for pair in find_matched_pairs(smiles, progress=progress)
-        if fit.conditions(pair.first) == fit.conditions(pair.second)
-    ]
-    first_entries = dict[int, TableRow]()
-    for entry in fit.entries:
-        first_entries.setdefault(entry.row, entry.place)
-    changes = []
-    for index, target in enumerate(targets):
-        held_out = fit.calibration.targets[index]
-        if fit.types[index].several is not None:
-            continue
-        exact = np.isfinite(fit.values[target.rows, index])
-        places = {int(row): place for place, row in enumerate(target.rows) if exact[place]}
-        spread = float(held_out.transform(target.truth[exact]).std()) if exact.any() else 0.0
-        wrong = {fit.entries[number].row for number in target.suspects}
-        of_target = []
-        for pair in matched:
-            rows = pair.first, pair.second
-            if not places.keys() >= {*rows}:
-                continue
-            first, second = (places[row] for row in rows)
-            change = PairChange(
-                fit.names[index],
-                held_out.logarithmic,
-                first_entries[pair.first],
-                first_entries[pair.second],
-                pair.constant,
-                pair.before,
-                pair.after,
-                (float(target.truth[first]), float(target.truth[second])),
-                (float(target.predicted[first]), float(target.predicted[second])),
-                False,
-                bool(wrong & {*rows}),
-            )
-            is_cliff = abs(change.measured_change) > (0.0 if held_out.line is not None else spread)
-            of_target.append(replace(change, is_cliff=is_cliff))
-        changes += sorted(of_target, key=lambda one: -abs(one.measured_change))
-    return changes
 
 
 def _read_cells(

@@ -27,7 +27,8 @@ from molslice.report.page import (
     section,
     table,
 )
-from molslice.report.suspects import Examined, PairChange, Suspect
+from molslice.report.pair_changes import PairChange
+from molslice.report.suspects import Examined, Suspect
 from molslice.report.table_rows import TableRow
 from molslice.report.training import AnyPredictor, short_name
 from molslice.tasks.metrics import with_unit
