@@ -51,7 +51,11 @@ def files(root: str, predicted: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    action, *paths = sys.argv[1:] or [""]
+    actions = {("tables", 2): tables, ("files", 3): files}
+    if (action, len(paths)) not in actions:
+        sys.exit(__doc__)
     try:
-        {"tables": tables, "files": files}[sys.argv[1]](*sys.argv[2:])
+        actions[action, len(paths)](*paths)
     except (MolsliceError, OSError) as error:
         sys.exit(str(error))

@@ -107,6 +107,8 @@ def main(benchmark: str, out: str, quality: str = "good") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
     try:
         main(*sys.argv[1:])
     except (MolsliceError, OSError) as error:

@@ -1,6 +1,8 @@
 """The programs of the guide on leaderboards, on made archives of Polaris and OGB."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -14,10 +16,20 @@ from molslice.errors import MolsliceError
 from tests.data.molecules.builders import gap_folder
 from tests.inference.models import embedded_smiles
 from tests.programs import load_program
-from tests.real_data import GAP_XTB
+from tests.real_data import GAP_XTB, REPOSITORY
 
 polaris = load_program("polaris_benchmark", "examples/leaderboards")
 ogb = load_program("ogb_submission", "examples/leaderboards")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("polaris_benchmark", []), ("ogb_submission", []), ("ogb_submission", ["files", "a"])]
+)
+def test_other_words_show_the_usage(name, words):
+    file = REPOSITORY / "examples" / "leaderboards" / f"{name}.py"
+    done = subprocess.run([sys.executable, str(file), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip() == {"polaris_benchmark": polaris, "ogb_submission": ogb}[name].__doc__.strip()
 
 
 def embedded_table(rows):
