@@ -241,7 +241,8 @@ class Runner:
         """Run the tests on a mutant.
 
         Raises:
-            RuntimeError: The test that fails on the mutant also fails on the unchanged code.
+            RuntimeError: The test that fails on the mutant also fails on the unchanged code, or exceeds the
+                limit there.
         """
         tests = tests_of(self.copy, mutant.file)
         file = self.copy / mutant.file
@@ -253,7 +254,10 @@ class Runner:
             self._write(file, content)
         if outcome.test is not None and outcome.test not in self.sound:
             options = [] if "::" in outcome.test else ["--collect-only"]
-            if self._test([[outcome.test]], "", options).verdict != "survived":
+            verdict = self._test([[outcome.test]], "", options).verdict
+            if verdict == "timeout":
+                raise RuntimeError(f"{outcome.test} exceeds {self.limit:g} s without a mutant; raise --limit")
+            if verdict != "survived":
                 log = (self.copy / "pytest.log").read_text(encoding="utf-8", errors="replace")
                 raise RuntimeError(f"{outcome.test} fails without a mutant:\n{log[-3000:]}")
             self.sound.add(outcome.test)
