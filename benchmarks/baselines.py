@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from molslice.chem.smiles import parse_smiles
-from molslice.tasks.metrics import format_metric
+from molslice.uncertainty.rounding import rounded_error
 
 BINS, RADIUS = 2048, 2
 CHUNK = 200
@@ -243,7 +243,7 @@ def main(argv: list[str] | None = None) -> int:
         for part in ("valid", "test"):
             if part in result:
                 error = result[part]
-                text = format_metric(error["mae_mean"], error["mae_sd"])
+                text = rounded_error(error["mae_mean"], error["mae_sd"])
                 sys.stdout.write(f"{name:24s} {part:6s} {text}\n")
     sys.stderr.write(f"written to {path}\n")
     return 0

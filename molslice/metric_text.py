@@ -18,27 +18,19 @@ METRIC_LABELS = {
 }
 
 
-def format_metric(value: float | None, spread: float | None = None) -> str:
+def format_metric(value: float | None) -> str:
     """Format a metric or a loss with four significant digits, in scientific notation below 0.001.
 
-    The text is like `0.1964`, `12.35` or `3.125e-05`, or `-` for None and NaN. With a spread, the standard
-    deviation over several runs, it is like `0.1964 ± 0.0021`: the spread has as many decimals as the
-    metric, or two significant digits if it would round to zero.
+    The text is like `0.1964`, `12.35` or `3.125e-05`, or `-` for None and NaN. A metric with a standard error
+    is written by `molslice.uncertainty.rounding.rounded_error`.
     """
     if value is None or math.isnan(value):
         return "-"
     if value == 0 or not math.isfinite(value):
-        text = f"{value:g}"
-    elif abs(value) < 1e-3:
-        text = f"{value:.3e}"
-    else:
-        text = f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
-    if spread is None:
-        return text
-    rounded = f"{spread:.{len(text.partition('.')[2])}f}"
-    if "e" in text or float(rounded) == 0:
-        rounded = f"{spread:.1e}" if spread else "0"
-    return f"{text} ± {rounded}"
+        return f"{value:g}"
+    if abs(value) < 1e-3:
+        return f"{value:.3e}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
 
 
 def with_unit(name: str, unit: str) -> str:

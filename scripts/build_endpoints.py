@@ -25,7 +25,8 @@ from molslice import fit
 from molslice.fitting.card import NAMES
 from molslice.folders.fitted import CARD, ENCODER, HELD_OUT, ROWS, TABLE_ROWS
 from molslice.pretrained import ABOUT, DEFAULT_ENCODER
-from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.metrics import METRIC_LABELS
+from molslice.uncertainty.rounding import rounded_error
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = (ROWS, TABLE_ROWS, HELD_OUT, CARD)
@@ -146,7 +147,7 @@ def card(name: str, recipe: dict[str, Any], about: dict[str, Any], record: dict[
             target["name"],
             f"{target['train_rows']:,}",
             f"{target['test_rows']:,}",
-            *(format_metric(errors[one], spreads[one]) for one in NAMES),
+            *(rounded_error(errors[one], spreads[one]) for one in NAMES),
             f"{target['coverage']:.0%}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

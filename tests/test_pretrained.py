@@ -16,8 +16,9 @@ from molslice.data import build_dataset
 from molslice.folders.run import read_run
 from molslice.inference.evaluate import evaluate
 from molslice.pretrained import find_pretrained, pretrained_names, shipped_models
-from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.metrics import METRIC_LABELS
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
 MOST_BYTES = 15_000_000
@@ -62,7 +63,7 @@ def test_a_shipped_fit_states_its_errors_and_predicts_with_the_shipped_encoder(n
     assert about.source in card
     assert [target.name for target in about.targets] == list(model.target_names)
     for target in about.targets:
-        error = format_metric(target.error, target.standard_error)
+        error = rounded_error(target.error, target.standard_error)
         assert f"| {target.name} | {target.train_rows:,} | {target.test_rows:,} | {error} |" in card
         assert f"{target.coverage:.0%} |" in card
     predicted = model.predict_with_errors(["CCO", "c1ccccc1O"], interval=0.9, domain=True)

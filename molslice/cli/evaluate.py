@@ -246,8 +246,9 @@ def uncertainty_text(result: dict[str, Any]) -> str:
 def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str, str]:
     from molslice.inference.uncertainty import size_of
     from molslice.tasks.metrics import format_metric
+    from molslice.uncertainty.rounding import rounded_error
 
-    share = f"{entry['coverage']:.3f} ± {entry['standard_error']:.3f}"
+    share = rounded_error(entry["coverage"], entry["standard_error"])
     return f"{entry['level']:g}", share, format_metric(size_of(entry))
 
 

@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the descriptions as JSON."""
-    from molslice.metric_text import METRIC_LABELS, format_metric
+    from molslice.metric_text import METRIC_LABELS
     from molslice.pretrained import shipped_models
+    from molslice.uncertainty.rounding import rounded_error
 
     models = shipped_models()
     if args.json:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         if not model.targets:
             rows.append((model.name, "-", "-", "-", "-", "-", "-", *origin))
         for target in model.targets:
-            error = format_metric(target.error, target.standard_error)
+            error = rounded_error(target.error, target.standard_error)
             rows.append(
                 (
                     model.name,

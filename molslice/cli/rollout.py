@@ -63,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
 
 def result_text(result: dict[str, Any]) -> str:
     """Format one line for each target return."""
+    from molslice.uncertainty.rounding import rounded_error
+
     rows = []
     for target in result["targets"]:
-        score = (
-            "-" if target["normalized"] is None else _spread(target["normalized"], target["normalized_std"])
-        )
-        reached = _spread(target["return"], target["return_std"])
+        score = rounded_error(target["normalized"], target["normalized_std"])
+        reached = rounded_error(target["return"], target["return_std"])
         rows.append((f"{target['target_return']:g}", reached, score, f"{target['length']:.1f}"))
     header = ("target return", "return", "D4RL score", "steps")
     return "\n".join(
@@ -80,7 +80,3 @@ def result_text(result: dict[str, Any]) -> str:
             f"seconds      {result['seconds']:.1f}",
         ]
     )
-
-
-def _spread(mean: float, std: float) -> str:
-    return f"{mean:.1f} ± {std:.1f}"

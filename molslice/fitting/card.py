@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.similarity_rule import LEVEL
 
 NAMES = ("molslice fit", "random forest", "boosting")
@@ -31,14 +32,14 @@ def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for result in record["results"]:
         spreads = result.get("standard_errors", {"cross_validated": None, "test": {}})
-        errors = [format_metric(result["test"].get(name), spreads["test"].get(name)) for name in NAMES]
+        errors = [rounded_error(result["test"].get(name), spreads["test"].get(name)) for name in NAMES]
         rows.append(
             [
                 result["target"],
                 result["unit"] or "-",
                 *([] if label else [METRIC_LABELS[result["metric"]]]),
                 f"{result['train_rows']:,}",
-                format_metric(result["cross_validated"], spreads["cross_validated"]),
+                rounded_error(result["cross_validated"], spreads["cross_validated"]),
                 f"{result['test_rows']:,}",
                 *errors,
             ]
@@ -66,8 +67,8 @@ def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
                 if min(share, 1.0 - share) >= RARE:
                     continue
                 label += f" ({share:.2g} at random)"
-            cells = [format_metric(errors["cross_validated"], spreads["cross_validated"])]
-            cells += [format_metric(errors["test"].get(name), spreads["test"].get(name)) for name in NAMES]
+            cells = [rounded_error(errors["cross_validated"], spreads["cross_validated"])]
+            cells += [rounded_error(errors["test"].get(name), spreads["test"].get(name)) for name in NAMES]
             rows.append([result["target"], label, *cells])
     header = ["target", "metric", "cross-validated", *NAMES]
     shown = len(header) if record["rows"]["test"] else header.index(NAMES[0])
@@ -114,7 +115,7 @@ def tuning_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for target in targets:
         if target.trials:
             errors = [
-                format_metric(trial["cross_validated"], trial["standard_error"])
+                rounded_error(trial["cross_validated"], trial["standard_error"])
                 for trial in (target.trials[0], target.best)
             ]
             metric = [target.label] if len(labels) > 1 else []

@@ -13,7 +13,8 @@ from molslice.files.text_tables import csv_text, markdown_table
 from molslice.folders.fitted import FIT
 from molslice.folders.results import results_folder
 from molslice.inference.json_text import to_json
-from molslice.metric_text import METRIC_LABELS, format_metric
+from molslice.metric_text import METRIC_LABELS
+from molslice.uncertainty.rounding import rounded_error
 
 FIT_NAME = "molslice fit"  # of the errors on held-out rows, beside baselines
 
@@ -73,9 +74,9 @@ class ComparedFits:
                 line.unit or "-",
                 METRIC_LABELS[line.metric],
                 f"{line.rows:,}",
-                format_metric(line.cross_validated, line.cross_validated_error),
+                rounded_error(line.cross_validated, line.cross_validated_error),
                 f"{line.held_out_rows:,}",
-                format_metric(line.held_out, line.held_out_error),
+                rounded_error(line.held_out, line.held_out_error),
                 line.split,
                 line.quality,
                 f"{line.seconds:,.0f}",

@@ -20,10 +20,11 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
-from molslice.report.verdict import CLEAR, ROUGH, SMALL, rounded_error
+from molslice.report.verdict import CLEAR, ROUGH, SMALL
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 
 FEWEST = 5  # molecules of a difference
 HIGHER_IS_BETTER = {"roc_auc", "pr_auc", "macro_roc_auc", "accuracy", "balanced_accuracy"}
@@ -438,9 +439,9 @@ def _error_tables(errors: Sequence[Errors]) -> Html:
                 METRIC_LABELS[one.metric],
                 one.unit or "-",
                 _counted(one.train_rows),
-                format_metric(one.cross_validated, one.cross_validated_error),
+                rounded_error(one.cross_validated, one.cross_validated_error),
                 _counted(one.test_rows),
-                format_metric(one.test, one.test_error),
+                rounded_error(one.test, one.test_error),
             ]
             for one in errors
             if one.target == target
@@ -467,7 +468,7 @@ def _difference_table(differences: Sequence[Difference]) -> Html:
             f"{one.molecules:,}",
             format_metric(one.value),
             format_metric(one.reference_value),
-            f"{one.value - one.reference_value:+.3g} ± {one.standard_error:.2g}",
+            rounded_error(one.value - one.reference_value, one.standard_error, signed=True),
         ]
         for one in differences
     ]

@@ -53,6 +53,7 @@ from molslice.report.table_rows import MeasuredRow, knows_table, read_table_rows
 from molslice.report.training import with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error, rounded_share
 from molslice.uncertainty.scores import brier_score, class_calibration_errors, rank_correlation
 
 MOST_TARGETS = 6  # with charts and molecules
@@ -247,9 +248,10 @@ def _domain(measured: Measured) -> list[Html]:
 
 
 def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
-    share = share_text(round(entry["coverage"] * entry["count"]), entry["count"])
     if entry["count"] >= FEW:
-        share += f" ± {entry['standard_error']:.1%}"
+        share = rounded_share(entry["coverage"], entry["standard_error"])
+    else:
+        share = share_text(round(entry["coverage"] * entry["count"]), entry["count"])
     return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, format_metric(size_of(entry))]
 
 
@@ -475,9 +477,8 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     most = max((group.error for group in scored if math.isfinite(group.error)), default=1.0) or 1.0
     lines = []
     for group in scored:
-        spread = group.spread if math.isfinite(group.spread) else None
         lines.append(
-            ((group.name, f"{group.count:,}", format_metric(group.error, spread)), group.error / most)
+            ((group.name, f"{group.count:,}", rounded_error(group.error, group.spread)), group.error / most)
         )
     return bars([kind, "molecules", label], lines)
 

@@ -32,6 +32,7 @@ from molslice.report.suspects import Examined, Suspect
 from molslice.report.table_rows import TableRow
 from molslice.report.training import AnyPredictor, short_name
 from molslice.tasks.metrics import with_unit
+from molslice.uncertainty.rounding import rounded_error
 
 SUSPECTS, PAIRS, PAGE = "suspects.csv", "pairs.csv", "suspects.html"
 SUSPECT_COLUMNS = (
@@ -186,7 +187,7 @@ def _exchanges(examined: Examined) -> Html:
         )
         error = measured.std(ddof=1) / math.sqrt(len(pairs))
         size = abs(measured.mean()) * math.sqrt(len(pairs))
-        changes = (f"{measured.mean():+.3g} ± {error:.2g}", f"{predicted.mean():+.3g}")
+        changes = (rounded_error(measured.mean(), error, signed=True), f"{predicted.mean():+.3g}")
         rows.append((size, [f"{before} to {after}", target, f"{len(pairs):,}", *changes]))
     rows.sort(key=lambda row: -row[0])
     lead = paragraph(

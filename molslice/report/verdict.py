@@ -17,6 +17,7 @@ from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
+from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
 FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
@@ -247,15 +248,6 @@ def _ranking(rank: float) -> str:
 def _short(value: float) -> str:
     """Write a number with two digits."""
     return f"{float(f'{value:.2g}'):,.7g}"
-
-
-def rounded_error(value: float, spread: float) -> str:
-    """Write an error with two digits of its standard error."""
-    if not spread > 1e-6 * abs(value):  # rounding
-        return f"{value:.3g}"
-    decimals = 1 - math.floor(math.log10(spread))
-    shown = [f"{round(number, decimals):,.{max(decimals, 0)}f}" for number in (value, spread)]
-    return " ± ".join(shown)
 
 
 def _widths(measured: Measured, target: int) -> Iterator[str]:

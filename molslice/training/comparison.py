@@ -10,8 +10,9 @@ from typing import Any
 from molslice.files.atomic import write_atomically
 from molslice.files.text_tables import csv_text, markdown_table
 from molslice.inference.json_text import to_json
-from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
+from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def _cell(line: Line, split: str, target: str) -> str:
     mean, spread, runs = (getattr(line, f"{split}{kind}").get(target) for kind in ("", "_sd", "_runs"))
     if mean is None:
         return "-"
-    text = format_metric(mean, spread)
+    text = rounded_error(mean, spread)
     return text if runs == line.runs else f"{text} ({runs} of {line.runs})"
 
 

@@ -1,10 +1,13 @@
-"""Predictions rounded as their intervals allow, for people to read."""
+"""Numbers rounded as their intervals or standard errors allow, for people to read."""
 
 import math
 
+from molslice.metric_text import format_metric
+
 UNLIMITED = "unlimited"
-DIGITS_OF_INTERVAL = 2  # significant digits of the distance to the nearer end
+DIGITS = 2  # significant digits of a standard error, or of the distance to the nearer end of an interval
 LEAST, MOST = 1e-4, 1e6  # numbers outside are written with an exponent
+NEGLIGIBLE = 1e-9  # standard error relative to the value: what rounding of sums leaves
 
 
 def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
@@ -15,9 +18,41 @@ def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str
         `unlimited`. With an interval without width, the numbers have four significant digits.
     """
     sides = [side for side in (value - lower, upper - value) if 0.0 < side < math.inf]
-    decimals = DIGITS_OF_INTERVAL - 1 - math.floor(math.log10(min(sides))) if sides else None
+    decimals = DIGITS - 1 - math.floor(math.log10(min(sides))) if sides else None
     numbers = (value, lower, upper)
     return tuple(_rounded(number, decimals) for number in numbers)  # pyright: ignore[reportReturnType]
+
+
+def rounded_error(value: float | None, error: float | None, *, signed: bool = False) -> str:
+    """Format a value with its standard error, which has two significant digits and decides the decimals.
+
+    Args:
+        value: A metric or a change; None or NaN if it is not defined.
+        error: Its standard error or another spread, in the same unit; None or NaN if it is not known.
+        signed: Whether a value that is not negative has a plus sign.
+
+    Returns:
+        Text such as `0.833 ± 0.081`, `1230 ± 140` or `3.13e-05 ± 2.1e-06`. Without an error, the value alone,
+        as `format_metric` writes it.
+    """
+    shown, *others = _value_and_error(value, error)
+    sign = "+" * (signed and shown[0] != "-")
+    return " ± ".join([sign + shown, *others])
+
+
+def rounded_share(share: float, error: float) -> str:
+    """Format a share with its standard error as percentages, such as `92.3% ± 1.5%`; see `rounded_error`."""
+    return " ± ".join(f"{text}%" for text in _value_and_error(100.0 * share, 100.0 * error))
+
+
+def _value_and_error(value: float | None, error: float | None) -> list[str]:
+    if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)):
+        return [format_metric(value)]
+    if error <= NEGLIGIBLE * abs(value):
+        return [format_metric(value), "0"]
+    decimals = DIGITS - 1 - math.floor(math.log10(float(f"{error:.{DIGITS - 1}e}")))  # 0.0996 is 0.10
+    write = _fixed if LEAST <= max(abs(value), error) < MOST else _scientific
+    return [write(number, decimals) for number in (value, error)]
 
 
 def _rounded(number: float, decimals: int | None) -> str:
@@ -25,7 +60,14 @@ def _rounded(number: float, decimals: int | None) -> str:
         return UNLIMITED
     if decimals is None or math.isnan(number):
         return f"{number:.4g}"
-    size, rounded = abs(number), round(number, decimals) + 0.0  # not -0
-    if rounded and not LEAST <= size < MOST:
-        return f"{number:.{max(decimals + math.floor(math.log10(size)), 0)}e}"
-    return f"{rounded:.{max(decimals, 0)}f}"
+    return (_fixed if LEAST <= abs(number) < MOST else _scientific)(number, decimals)
+
+
+def _fixed(number: float, decimals: int) -> str:
+    return f"{round(number, decimals) + 0.0:.{max(decimals, 0)}f}"  # not -0
+
+
+def _scientific(number: float, decimals: int) -> str:
+    if not round(number, decimals):
+        return _fixed(number, decimals)
+    return f"{number:.{max(decimals + math.floor(math.log10(abs(number))), 0)}e}"

@@ -26,8 +26,8 @@ from molslice.folders.fitted import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, 
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
-from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import embedded_smiles
 
 ROWS_OF_TABLE = 90
@@ -119,7 +119,7 @@ def test_errors_have_standard_errors(fitted):
     assert set(found["test"]) == set(result["test"])
     header, rows = result_rows(about)
     shown = rows[0][header.index("molslice fit MAE")]
-    assert shown == format_metric(result["test"]["molslice fit"], found["test"]["molslice fit"])
+    assert shown == rounded_error(result["test"]["molslice fit"], found["test"]["molslice fit"])
     assert " ± " in shown
     assert " ± " in rows[0][header.index("cross-validated MAE")]
     assert STANDARD_ERROR in (folder / CARD).read_text()

@@ -11,6 +11,7 @@ from molslice.folders.fitted import HELD_OUT
 from molslice.inference.load import load_model
 from molslice.report.comparison import Difference
 from molslice.report.measure import read_rows
+from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import CLASSES, checkpoint_folder, embedded_smiles
 
 
@@ -64,7 +65,7 @@ def test_the_difference_is_paired_on_the_molecules_that_both_held_out(compare, f
     changes = errors[1] - errors[0]
     assert difference["standard_error"] == pytest.approx(changes.std(ddof=1) / np.sqrt(len(changes)))
     assert all(line in page for line in result["verdict"])
-    assert f"{changes.mean():+.3g} ± " in page
+    assert rounded_error(changes.mean(), difference["standard_error"], signed=True) in page
 
 
 def test_errors_and_settings_stand_side_by_side(compare, folder):

@@ -67,7 +67,7 @@ def test_numbers_are_compared_with_their_median():
     predicted = truth + np.where(np.arange(81) % 2, 0.5, -0.5)
     line = verdict(NUMBER, truth, predicted)
     below = 1 - 0.5 / np.abs(truth).mean()
-    assert line.startswith(f"logS: error 0.5 log mol/L on 81 test molecules, {below:.0%} below ")
+    assert line.startswith(f"logS: error 0.5000 ± 0 log mol/L on 81 test molecules, {below:.0%} below ")
     assert "predicting the median for all (2)" in line
     assert "useful for ranking (rank correlation 0.9" in line
     assert line.endswith("not for decisions within 0.5 log mol/L of a threshold.")

@@ -323,7 +323,7 @@ def test_the_tables_hold_mean_and_spread(comparison, tmp_path):
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert len({len(line) for line in lines}) == 1
     assert "test MAE (eV)" in lines[0]
-    assert "0.5000 ± 0.1000" in lines[2]
+    assert "0.50 ± 0.10" in lines[2]
     assert [cell.strip() for cell in lines[3].split("|")][4:6] == ["0.9000", "1.000"]
     content = json.loads((tmp_path / "comparison.json").read_text())
     assert [entry["label"] for entry in content["entries"]] == ["softmax", "flow"]
@@ -423,7 +423,7 @@ def test_an_undefined_error_leaves_the_others(undefined, tmp_path):
     comparison.write(tmp_path)
     (line,) = comparison.lines()
     assert (line.valid["gap"], line.valid_runs["gap"], line.test["gap"]) == (pytest.approx(0.6), 2, None)
-    assert "0.6000 ± 0.1414 (2 of 3) |" in (tmp_path / "table.md").read_text()
+    assert "0.60 ± 0.14 (2 of 3) |" in (tmp_path / "table.md").read_text()
     (row,) = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert (row["valid_mae_gap_eV_runs"], row["test_mae_gap_eV"]) == ("2", "")
 

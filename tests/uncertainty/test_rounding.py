@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from molslice.uncertainty.rounding import rounded_interval
+from molslice.uncertainty.rounding import rounded_error, rounded_interval, rounded_share
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,36 @@ def test_rounding_changes_a_number_by_less_than_a_tenth_of_the_nearer_side():
                 strict=True,
             ):
                 assert abs(float(text) - number) <= half / 10
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.83312, 0.08123, "0.833 ± 0.081"),
+        (0.83312, 0.0996, "0.83 ± 0.10"),
+        (0.19637, 1.27e-5, "0.196370 ± 0.000013"),
+        (12.3456, 0.5, "12.35 ± 0.50"),
+        (1234.5, 141.0, "1230 ± 140"),
+        (-0.012, 0.5, "-0.01 ± 0.50"),
+        (-0.002, 0.5, "0.00 ± 0.50"),
+        (3.1254e-5, 2.13e-6, "3.13e-05 ± 2.1e-06"),
+        (0.0, 2.13e-6, "0.0000000 ± 2.1e-06"),
+        (2.51e7, 1.2e6, "2.51e+07 ± 1.2e+06"),
+        (0.5, 1e-17, "0.5000 ± 0"),
+        (3.1254e-5, 0.0, "3.125e-05 ± 0"),
+        (0.19637, None, "0.1964"),
+        (0.19637, math.nan, "0.1964"),
+        (math.inf, math.nan, "inf"),
+        (math.nan, 0.1, "-"),
+        (None, None, "-"),
+    ],
+)
+def test_a_value_has_the_decimals_of_its_standard_error(value, error, text):
+    assert rounded_error(value, error) == text
+
+
+def test_changes_have_a_sign_and_shares_are_percentages():
+    assert rounded_error(0.126, 0.05, signed=True) == "+0.126 ± 0.050"
+    assert rounded_error(-0.126, 0.05, signed=True) == "-0.126 ± 0.050"
+    assert rounded_share(0.9231, 0.0154) == "92.3% ± 1.5%"
+    assert rounded_share(0.9231, 0.11) == "92% ± 11%"
