@@ -95,7 +95,7 @@ def draw_parity(
         truth, predicted = split.truth[chosen, target], split.values(target)[chosen]
         low, high = min(low, truth.min(), predicted.min()), max(high, truth.max(), predicted.max())
         style = {"color": COLORS.get(split.name, LINE), "markersize": 4 if split.name == "test" else 3}
-        axes.plot(truth, predicted, ".", **style, alpha=0.7, label=split.name)
+        axes.plot(truth, predicted, ".", **style, alpha=0.7, label=split.label)
     if np.isfinite(low):
         if logarithmic:
             axes.set(xscale="log", yscale="log")
@@ -154,7 +154,7 @@ def draw_errors(
     axes.axvline(0.0, color=INK, linewidth=0.8)
     label = f"log10 of predicted / {truth_word}"
     label = label if logarithmic else with_unit(f"predicted minus {truth_word}", unit)
-    axes.set(xlabel=literal(label), ylabel=f"molecules of {split.name}")
+    axes.set(xlabel=literal(label), ylabel=f"{split.label} molecules")
 
 
 def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np.ndarray:

@@ -47,6 +47,11 @@ class SplitPredictions:
     predicted: np.ndarray
     columns: Sequence[slice]
 
+    @property
+    def label(self) -> str:
+        """What the rows are called: training rows of a fit have predictions of models without them."""
+        return "cross-validated" if self.name == "train" and self.is_unseen else self.name
+
     def values(self, target: int) -> np.ndarray:
         """Return the predictions of a number, or probabilities of class 1 or of the first class, [n]."""
         return self.predicted[:, self.columns[target].start]
@@ -104,7 +109,7 @@ class Measured:
     @property
     def is_learned(self) -> bool:
         """Whether the judged rows are the training rows of a fit, predicted out of fold."""
-        return self.judged.name == "train" and self.judged.is_unseen
+        return self.judged.label == "cross-validated"
 
     @cached_property
     def uncertainty(self) -> Mapping[str, Any] | MolsliceError:

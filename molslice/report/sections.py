@@ -77,12 +77,12 @@ def errors(measured: Measured) -> Html:
                 scores = _class_errors(measured, split, index)
             else:
                 scores = _value_errors(split.truth[known, index], split.values(index)[known])
-            cells = [with_unit(name, unit), _split_name(split), f"{len(known):,}"]
+            cells = [with_unit(name, unit), split.label, f"{len(known):,}"]
             rows = tables.setdefault(tuple(scores), [])
             rows.append([*cells, *map(format_metric, scores.values())])
     notes = [
         paragraph(
-            f"{split.name}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
+            f"{split.label}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
         )
         for split in measured.splits
         if len(split.rows) < split.total
@@ -92,7 +92,7 @@ def errors(measured: Measured) -> Html:
             if count := split.unpredicted(index):
                 measured_rows = count + len(split.known(index))
                 note = (
-                    f"{split.name}: {count:,} of {measured_rows:,} molecules with a value of {name} have no"
+                    f"{split.label}: {count:,} of {measured_rows:,} molecules with a value of {name} have no"
                 )
                 notes.append(paragraph(f"{note} finite prediction and are left out.", soft=True))
     if seen := _seen(measured):
@@ -117,7 +117,7 @@ def _seen(measured: Measured) -> str:
 
 def predictions(measured: Measured) -> Html:
     """Return charts of predictions against known values, and of their errors; confusion and calibration."""
-    charts, tables = [], list[Html]()
+    charts, tables, rows_label = [], list[Html](), measured.judged.label
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         if names := measured.types[index].class_names:
             tables += _confusion(measured, index)
@@ -129,14 +129,12 @@ def predictions(measured: Measured) -> Html:
             if curves:
                 threshold = measured.threshold if len(classes) == 2 else None
                 mark = "" if threshold is None else f"; the dot is a threshold of {threshold:g}"
-                charts.append(
-                    (draw_roc(curves, threshold), f"{name}: ROC on {_split_name(measured.judged)}{mark}.")
-                )
+                charts.append((draw_roc(curves, threshold), f"{name}: ROC on {rows_label} molecules{mark}."))
                 caption = f"{name}: precision against recall; thin lines are the shares of the classes{mark}."
                 charts.append((draw_precision(curves, threshold), caption))
             for label, word in shown:
                 chart = draw_calibration(labels == label, probabilities[:, label], word)
-                caption = f"{name}: share of class {word} on {measured.judged.name} in groups of equal size,"
+                caption = f"{name}: share of class {word} of {rows_label} molecules in groups of equal size,"
                 charts.append((chart, f"{caption} with standard errors."))
             if len(classes) > MOST_CLASSES:
                 note = f"The first {MOST_CLASSES} of {len(classes)} classes have a chart."
@@ -148,7 +146,7 @@ def predictions(measured: Measured) -> Html:
         missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
         known = "measurements" if isinstance(model, FittedPredictor) else "reference values"
         charts.append((parity, f"{name}: predictions against {known}{missing}."))
-        caption = f"{name}: errors on {measured.judged.name}; the outermost 0.5% are in the outermost bars"
+        caption = f"{name}: errors on {rows_label} molecules; the outermost 0.5% are in the outermost bars"
         caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, measured.truth_word, logarithmic=logarithmic)
         charts.append((errors, f"{caption}."))
@@ -157,10 +155,10 @@ def predictions(measured: Measured) -> Html:
 
 def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
     """Return what a chart of at most `MOST_POINTS` molecules of each split does not show."""
-    counts = {split.name: len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits}
+    counts = {split.label: len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits}
     drawn = [
-        f"{MOST_POINTS:,} of {count:,} molecules of {name}"
-        for name, count in counts.items()
+        f"{MOST_POINTS:,} of {count:,} {label} molecules"
+        for label, count in counts.items()
         if count > MOST_POINTS
     ]
     sampled = f"; {', '.join(drawn)}, drawn at random" if drawn else ""
@@ -194,14 +192,14 @@ def uncertainty(measured: Measured) -> Html:
         )
     charts, rows, notes, tables = [], [], [], list[Html]()
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
-        notes.append(f"{missing:,} of {len(split.rows):,} molecules of {split.name} have no prediction.")
+        notes.append(f"{missing:,} of {len(split.rows):,} {split.label} molecules have no prediction.")
     for target in result["targets"][:MOST_TARGETS]:
         name = target["name"]
         if not target["count"]:
-            notes.append(f"{name}: no molecule of {split.name} has a value.")
+            notes.append(f"{name}: no {split.label} molecule has a value.")
             continue
         if not of_learned:
-            caption = f"{name}: covered molecules of {split.name}; miscalibration area"
+            caption = f"{name}: covered {split.label} molecules; miscalibration area"
             area = format_metric(target["miscalibration_area"])
             charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
         ranks, has_widths = rank_texts(target), bool(target.get("width_bins"))
@@ -289,7 +287,7 @@ def groups(measured: Measured) -> Html:
     """Return errors by size, element, scaffold and domain."""
     parts = [
         paragraph(
-            f"Errors on the split {measured.judged.name}. A molecule is in the group of each of its "
+            f"Errors on {measured.judged.label} molecules. A molecule is in the group of each of its "
             f"elements. Elements of fewer than {FEWEST} molecules are not listed."
         )
     ]
@@ -318,7 +316,7 @@ def examples(measured: Measured) -> Html:
         order = known[np.argsort(-off, kind="stable")]
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
             drawn = [_card(measured, int(place), index, unit, identifiers, table_rows) for place in chosen]
-            parts.append(cards(f"{title} predictions of {name}, {split.name}", drawn))
+            parts.append(cards(f"{title} predictions of {name}, {split.label}", drawn))
     return section(*parts, *_left_out(measured))
 
 
@@ -381,10 +379,6 @@ def _targets(measured: Measured) -> list[tuple[str, str]]:
     return list(zip(predictor.target_names, predictor.target_units, strict=True))
 
 
-def _split_name(split: SplitPredictions) -> str:
-    return f"{split.name}, cross-validated" if split.name == "train" and split.is_unseen else split.name
-
-
 def _left_out(measured: Measured) -> list[Html]:
     """Return a note if there are too many targets to show all of them."""
     count = len(_targets(measured))
@@ -432,7 +426,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
         for name, row in zip([*names, "all"], [*counts, counts.sum(0)], strict=True)
     ]
     header = [measured.truth_word, *(f"predicted {name}" for name in names), "molecules"]
-    title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.name}"
+    title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.label}"
     if several is None:
         title += f", {names[1]} above a probability of {measured.threshold:g}"
     rows, calibration_errors = [], class_calibration_errors(probabilities, labels)

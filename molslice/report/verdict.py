@@ -124,12 +124,12 @@ def _cases(measured: Measured, target: int) -> Iterator[_Case]:
     if (held_out := measured.held_out) is not None:
         splits.append((held_out, "held-out", "test"))
     if measured.is_learned:
-        splits.append((judged, "cross-validated", "cross_validated"))
+        splits.append((judged, judged.label, "cross_validated"))
     elif judged.is_unseen or not measured.is_own:
         of_fit = measured.is_own and isinstance(measured.predictor, FittedPredictor)
         splits.append((judged, "held-out" if of_fit else judged.name, "test" if of_fit else ""))
         learned = [split for split in measured.splits if of_fit and split.name == "train" and split.is_unseen]
-        splits += [(split, "cross-validated", "cross_validated") for split in learned]
+        splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known = split.known(target)
         truth, predicted = split.truth[known, target], split.predicted[known, split.columns[target]]

@@ -215,9 +215,7 @@ def test_molecules_that_a_chart_does_not_show_are_counted(run, monkeypatch):
     monkeypatch.setattr(sections, "MOST_POINTS", 19)
     monkeypatch.setattr(charts, "MOST_POINTS", 19)
     page = sections.predictions(measured_of(run))
-    about = (
-        "size: predictions against reference values; 19 of 40 molecules of train, 19 of 20 molecules of test,"
-    )
+    about = "size: predictions against reference values; 19 of 40 train molecules, 19 of 20 test molecules,"
     assert f"{about} drawn at random." in words_of(page)
     monkeypatch.undo()
     assert "size: predictions against reference values." in words_of(sections.predictions(measured_of(run)))
@@ -228,7 +226,7 @@ def test_intervals_say_how_many_molecules_have_no_prediction(run, monkeypatch):
     found = {"rows": 18, "targets": [target], "calibration": "valid rows"}
     monkeypatch.setattr("molslice.report.measure.evaluate_uncertainty", lambda *_, **__: found)
     words = words_of(sections.uncertainty(measured_of(run)))
-    assert "2 of 20 molecules of test have no prediction." in words
+    assert "2 of 20 test molecules have no prediction." in words
 
 
 def test_a_run_says_how_its_validation_errors_depend_on_the_similarity(run, monkeypatch):
@@ -285,7 +283,7 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
     assert words[place + 1 : place + 33] == ["a<b>", *lines, "size", *lines]
     assert words[0] == "Intervals are computed from valid rows. They hold for molecules like these."
     text = "\n".join(words)
-    assert "a<b>: covered molecules of test; miscalibration area 0.04560." in text
+    assert "a<b>: covered test molecules; miscalibration area 0.04560." in text
     assert "a<b>: error against uncertainty; rank correlation of the error with width 0.31." in text
     assert "size: all intervals have the same width, so they do not tell which errors are large." in text
     assert "have no prediction" not in text
@@ -375,6 +373,8 @@ def test_charts_show_what_their_labels_say(figures):
         bars = [bar for bar in figures[-1].patches if bar.get_height() > 0]
         assert [bar.get_height() for bar in bars] == [10]
         assert bars[0].get_x() - 1e-9 <= error <= bars[0].get_x() + bars[0].get_width() + 1e-9
+    charts.draw_errors(replace(numbers, name="train"), 0, "m")
+    assert figures[-1].get_ylabel() == "cross-validated molecules"
     charts.draw_parity([replace(split, predicted=predicted + 1)], 0, "m")
     line = figures[-1].lines[0].get_xydata()
     assert line[:, 0].tolist() == truth[:, 0].tolist()
@@ -442,7 +442,8 @@ def test_a_fit_is_measured_on_predictions_of_models_that_have_not_seen_the_rows(
     error = np.mean([abs(float(row["logS"]) - float(row["logS_predicted"])) for row in kept])
     page = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
     assert STANDARD_ERROR in page
-    assert "train, cross-validated" in page
+    assert "cross-validated" in page
+    assert "Worst predictions of logS, test" in page
     assert f"{error:.3f}" in [word[:5] for word in page]
     shown = " ".join(page)
     assert "SMILES: column 'smiles'." in shown
@@ -499,13 +500,16 @@ def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
     words = Page(report(tmp_path / "fit", tmp_path / "page.html", *other)).words
     note = "the model was trained on at least 9 of these molecules; its error for new ones is larger."
     assert f"test: {note}" in words
-    assert "train, cross-validated" not in words
+    assert "cross-validated" not in words
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "fit"), "--split", "all", "--json", "--quiet", *other]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["trained"]) == (10, 9)
     own = report(tmp_path / "fit", tmp_path / "own.html")
-    assert "train, cross-validated" in Page(own).words
+    page = Page(own).words
+    assert page.count("train") == 2  # rows and values of the data
+    assert "Errors on cross-validated molecules. A molecule" in " ".join(page)
+    assert "Worst predictions of split, cross-validated" in page
     assert "the model was trained on at least" not in own
     assert str(tmp_path) not in own
     capsys.readouterr()
@@ -522,7 +526,7 @@ def test_a_target_without_held_out_values_has_no_coverage(tmp_path, capsys):
     words = ["fit", str(tmp_path / "mine.csv"), "--target", "size", "--target", "rare", "--split", "part"]
     assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
     words = Page(report(tmp_path / "fit", tmp_path / "page.html")).words
-    assert "rare: no molecule of test has a value." in words
+    assert "rare: no test molecule has a value." in words
     assert not any("nan%" in word or "same width" in word for word in words)
     command = ["evaluate", str(tmp_path / "fit"), "--uncertainty", "--out", str(tmp_path / "out")]
     assert main(command) == 0

@@ -185,7 +185,7 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     assert lines[1].endswith(" nm wide on average.")
     assert "error against the width of the 90% interval; rank correlation" in text
     assert "The intervals and sets of these rows are computed from the out-of-fold" in text
-    assert "ROC on train, cross-validated; the dot is a threshold of 0.5." in text
+    assert "ROC on cross-validated molecules; the dot is a threshold of 0.5." in text
     assert "Other thresholds of the probability of" in text
 
 
