@@ -11,9 +11,12 @@ from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.fragments import choose_fragments
+from molslice.fitting.standard_errors import Measured as Error
+from molslice.fitting.standard_errors import cross_validation_factor
+from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
-from molslice.tasks.metrics import roc_auc
+from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES
 
 SIZES = (1, 10, 15, 20, 25, 30, 40, 65)  # heavy atoms: the first of each group
@@ -28,7 +31,7 @@ class Group:
         name: What the molecules have in common.
         count: Number of molecules with a known target.
         error: The value of `group_metric`; NaN if it is not defined.
-        spread: Its standard error; NaN for fewer than two molecules and for the ROC-AUC.
+        spread: Its standard error; NaN for fewer than two molecules and where `error` is NaN.
     """
 
     name: str
@@ -37,13 +40,28 @@ class Group:
     spread: float
 
 
-def summarize(name: str, truth: np.ndarray, predicted: np.ndarray, metric: str) -> Group:
-    """Compute the metric of a group of one or more molecules; see `group_metric`."""
-    if metric == "roc_auc":
-        return Group(name, len(truth), roc_auc(predicted, truth), np.nan)
-    values = (predicted == truth).astype(np.float64) if metric == "accuracy" else np.abs(predicted - truth)
-    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return Group(name, len(values), float(values.mean()), float(spread))
+def summarize(
+    name: str,
+    of_target: TargetType,
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    metric: str,
+    folds: int | None = None,
+) -> Group:
+    """Compute the metric of a group of one or more molecules, with its standard error as `fit` computes it.
+
+    Args:
+        name: What the molecules have in common.
+        of_target: What the target is.
+        truth: Values, or indices of classes, float64 [n].
+        predicted: Predictions or probabilities of class 1, float64 [n]; of several classes, float64 [n, K].
+        metric: See `group_metric`.
+        folds: Number of folds of cross-validated predictions; None for other predictions.
+    """
+    rows = np.arange(len(truth))
+    measured = Error.of(of_target.kind, predicted, truth, rows, metric, of_target.several)
+    factor = 1.0 if folds is None else cross_validation_factor(folds)
+    return Group(name, len(truth), measured.value, factor * measured.standard_error)
 
 
 def by_size(measured: Measured) -> Groups:
@@ -103,12 +121,17 @@ def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]
     """Compute the metric of a target for each group with known values; see `group_metric`."""
     split, several, metric = measured.judged, measured.types[target].several, group_metric(measured, target)
     known, truth, columns = split.known(target), split.truth[:, target], split.columns[target]
-    predicted = split.values(target) if several is None else several.choose(split.predicted[:, columns])
+    predicted = split.values(target) if several is None else split.predicted[:, columns]
+    predictor, folds = measured.predictor, None
+    if measured.is_learned and isinstance(predictor, FittedPredictor):
+        folds = int(predictor.fit_options["members"])
     scored = []
     for name, members in groups.items():
         rows = known[members[known]]
         if len(rows):
-            scored.append(summarize(name, truth[rows], predicted[rows], metric))
+            scored.append(
+                summarize(name, measured.types[target], truth[rows], predicted[rows], metric, folds)
+            )
     return scored
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +10,18 @@ import pytest
 from molslice.chem.featurize import molecule_arrays
 from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffolds, scaffolds_of_arrays
+from molslice.cli.datasets import find_model_data
 from molslice.inference.domain import TrainingDomain
+from molslice.inference.load import load_model
 from molslice.report.groups import by_domain, by_element, by_scaffold, by_size, score_groups, summarize
-from molslice.report.measure import Measured, SplitPredictions
+from molslice.report.measure import Measured, SplitPredictions, measure
+from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES, SimilarityRule
 from tests.inference.models import embedded_smiles
 
+NUMBER = TargetType("regression")
+SAVED = Path(__file__).parents[1] / "saved_models"
 SMILES = ("CCO", "c1ccccc1", "CCCl", "c1ccncc1", "c1ccccc1C", "O", "CC(=O)Nc1ccccc1", "C1CC1")
 TRAIN, TEST = np.array([1, 5]), np.array([0, 2, 3, 4, 6, 7])
 
@@ -34,7 +40,7 @@ class Data:
 
 
 class Model:
-    domain, types = None, (TargetType("regression"),)
+    domain, types = None, (NUMBER,)
     treatment = "keep", "refuse", "no"
 
     def known_domain(self):
@@ -56,27 +62,47 @@ def scores(measured, groups):
 def test_the_spread_is_the_standard_error_of_the_mean():
     random = np.random.default_rng(0)
     truth, predicted = random.normal(size=20), random.normal(size=20)
-    group = summarize("all", truth, predicted, "mae")
+    group = summarize("all", NUMBER, truth, predicted, "mae")
     errors = [abs(a - b) for a, b in zip(truth, predicted, strict=True)]
     mean = sum(errors) / 20
     assert group.error == pytest.approx(mean)
     assert group.spread == pytest.approx((sum((e - mean) ** 2 for e in errors) / 19 / 20) ** 0.5)
+    folds = summarize("all", NUMBER, truth, predicted, "mae", folds=5)
+    assert folds.spread == pytest.approx(group.spread * (1 + 5 / 4) ** 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.isnan(summarize("one", truth[:1], predicted[:1], "mae").spread)
+        assert np.isnan(summarize("one", NUMBER, truth[:1], predicted[:1], "mae").spread)
 
 
-def test_classes_have_the_area_under_the_curve():
+def test_classes_have_the_area_under_the_curve_with_its_standard_error():
+    two = TargetType("classification")
     truth, predicted = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.6, 0.5, 0.9])
-    assert summarize("", truth, predicted, "roc_auc").error == pytest.approx(0.75)
-    assert np.isnan(summarize("", truth[:2], predicted[:2], "roc_auc").error)
+    group = summarize("", two, truth, predicted, "roc_auc")
+    assert group.error == pytest.approx(0.75)
+    influences = np.array([0.25, -0.25, -0.25, 0.25]) / 2  # shares in the right order minus the area
+    assert group.spread == pytest.approx((4 / 3 * (influences**2).sum()) ** 0.5)
+    alone = summarize("", two, truth[:2], predicted[:2], "roc_auc")
+    assert np.isnan(alone.error)
+    assert np.isnan(alone.spread)
 
 
 def test_several_classes_have_the_share_of_right_ones_or_the_mean_distance():
-    truth, predicted = np.array([0.0, 1, 2, 2]), np.array([0, 2, 2, 0])
-    group = summarize("", truth, predicted, "accuracy")
+    truth, predicted = np.array([0.0, 1, 2, 2]), np.eye(3)[[0, 2, 2, 0]]
+    three = SeveralClasses(("low", "medium", "high"))
+    group = summarize("", TargetType("multiclass", three), truth, predicted, "accuracy")
     assert (group.error, group.spread) == pytest.approx((0.5, (1 / 3) ** 0.5 / 2))
-    assert summarize("", truth, predicted, "class_error").error == pytest.approx(0.75)
+    ordered = TargetType("multiclass", replace(three, ordered=True))
+    assert summarize("", ordered, truth, predicted, "class_error").error == pytest.approx(0.75)
+
+
+def test_groups_of_a_fit_have_the_standard_error_of_the_whole_fit():
+    model = load_model(SAVED / "fit_networks")
+    record, dataset = model.model.about, find_model_data(model, model.data_config, None, [], None)
+    splits = tuple(split for split in measure(model, dataset, 1_000).splits if split.name == "train")
+    everything = {"all": np.ones(len(splits[0].truth), bool)}
+    (group,) = score_groups(Measured(model, dataset, splits), 0, everything)
+    assert group.error == pytest.approx(record["results"][0]["cross_validated"], rel=1e-4)
+    assert group.spread == pytest.approx(record["results"][0]["standard_errors"]["cross_validated"], rel=1e-4)
 
 
 def test_a_molecule_counts_for_each_of_its_elements(measured):
