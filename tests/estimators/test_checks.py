@@ -22,6 +22,7 @@ OF_FITS = {
     "check_sample_weights_shape": FOUR_MOLECULES,
     "check_sample_weights_not_overwritten": FOUR_MOLECULES,
     "check_sample_weight_equivalence_on_dense_data": "repeated rows of a molecule are averaged",
+    "check_class_weight_classifiers": "class_weight is balanced or None; it gives a dictionary",
 }
 
 
