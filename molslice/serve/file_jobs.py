@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from molslice.files.lock import Owner
 from molslice.serve.batching import LONGEST_RETRY, QueueFullError
 from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError, WorkerProcess
@@ -30,6 +31,7 @@ RESULT_FORMATS = ("csv", "sdf")  # without workbooks, which need openpyxl
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 GZIP, GZIP_ENDING = b"\x1f\x8b", ".gz"
 OTHERS = (b"\x28\xb5\x2f\xfd", b"PK", b"BZh", b"\xfd7zXZ", b"PAR1", b"\xd0\xcf\x11\xe0")  # Zstandard, zip
+FOLDER_PREFIX = "molslice-serve-"
 PIECE = 1_000_000  # bytes unpacked at once
 LONGEST_NAME = 100  # characters
 STALLED_SECONDS = 120.0  # without progress
@@ -89,7 +91,7 @@ class FileJobs:
 
     def __init__(self, worker: WorkerProcess, writer: WorkerProcess, limits: Limits) -> None:
         self.worker, self.writer, self.limits = worker, writer, limits
-        self._folder = Path(tempfile.mkdtemp(prefix="molslice-serve-"))
+        self._folder = _new_folder()
         self._jobs: dict[str, FileJob] = {}  # in the order of their arrival
         self._lock = threading.Lock()
         self._closed = False
@@ -280,6 +282,15 @@ class FileJobs:
 def result_formats() -> list[str]:
     """Return the formats in which results can be written."""
     return [*RESULT_FORMATS, *(["xlsx"] if find_spec("openpyxl") else [])]
+
+
+def _new_folder() -> Path:
+    """Create a temporary folder named after this process, and remove folders of services that were killed."""
+    for old in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        owner = Owner.parse(old.name.removeprefix(FOLDER_PREFIX).rpartition(".")[0])
+        if owner is not None and owner.has_ended:
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{Owner.current()}."))
 
 
 def _beginning(job: FileJob) -> bytes:

@@ -3,13 +3,16 @@ import errno
 import gzip
 import io
 import json
+import tempfile
 import threading
 import time
+from types import SimpleNamespace
 
 import openpyxl
 import pytest
 from rdkit import Chem
 
+from molslice.files.lock import Owner
 from molslice.serve.file_jobs import FileJobs, as_file_name
 from molslice.serve.limits import Limits
 
@@ -239,6 +242,20 @@ def test_an_unexpected_error_fails_the_file_and_is_logged(client, monkeypatch, c
     assert "cannot predict mine.csv" in caplog.text
     assert "a secret of the service" in caplog.text
     assert finished(client, upload(client).json())["state"] == "done"
+
+
+def test_files_of_killed_services_are_deleted_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    running, other = Owner.current(), tmp_path / "molslice-serve-notes"
+    ended = running._replace(start=running.start + 1)  # the process ID was reused
+    for name in (f"molslice-serve-{ended}.a", f"molslice-serve-{running}.b", other.name):
+        (tmp_path / name / "job").mkdir(parents=True)
+    worker = SimpleNamespace(kill=lambda: None, close=lambda: None)
+    jobs = FileJobs(worker, worker, Limits())
+    left = {path.name.rpartition(".")[0] or path.name for path in tmp_path.iterdir()}
+    assert left == {f"molslice-serve-{running}", other.name}
+    jobs.close()
+    assert {path.name for path in tmp_path.iterdir()} == {f"molslice-serve-{running}.b", other.name}
 
 
 def test_deleting_a_file_that_is_about_to_end_does_not_stop_the_next():
