@@ -54,8 +54,8 @@ def test_report_as_text(molslice, table, tmp_path):
     assert lines[5] == "target gap          2 values, mean 0.25, spread 1.25, -1 to 1.5"
     assert "C 8, O 1, Na 1, Cl 1" in lines[7]
     assert lines[9:] == [
-        "1 failed: not valid SMILES",
-        f"  {table}, row 3 (line 4): 'XX': not valid SMILES",
+        "1 failed: not valid SMILES: unknown symbol … at position …",
+        f"  {table}, row 3 (line 4): 'XX': not valid SMILES: unknown symbol 'X' at position 1",
     ]
     assert f"the store is {tmp_path / 'store'}" in err
     assert "SMILES: column 'smiles' (detected)" in err

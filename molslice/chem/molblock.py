@@ -10,6 +10,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
 
 from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
+from molslice.chem.syntax import chemistry_problems
 
 _TIME = re.compile(r"^\[\d\d:\d\d:\d\d\]")
 _HEADER_LINES = 4  # three of text, which may be empty, and the counts
@@ -42,9 +43,9 @@ def _why_unreadable(text: str) -> str:
     """Return RDKit's objection: to the chemistry, or to a line."""
     with quiet_rdkit():
         mol = Chem.MolFromMolBlock(text, sanitize=False)
-        problems = [] if mol is None else Chem.DetectChemistryProblems(mol)
-    reasons = [problem.Message().strip() for problem in problems[:3]] or _logged(text)[:1]
-    return "RDKit cannot read the connection table" + (f": {'; '.join(reasons)}" if reasons else "")
+        problems = "" if mol is None else chemistry_problems(mol)
+    cause = problems or next(iter(_logged(text)), "")
+    return "RDKit cannot read the connection table" + (f": {cause}" if cause else "")
 
 
 def _logged(text: str) -> list[str]:

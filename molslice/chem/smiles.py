@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from rdkit import Chem, rdBase
 
 from molslice.chem.hydrogens import HYDROGEN, LABELED, parse_joined
+from molslice.chem.syntax import chemistry_problems, syntax_error
 from molslice.errors import MolsliceError
 
 HARD_MAX_ATOMS = 256  # the atoms of a bond are stored as bytes
@@ -192,18 +193,18 @@ def _refuse_large(body: str, max_atoms: int) -> None:
 
 
 def _why_unreadable(smiles: str) -> str:
-    """Return RDKit's objection: to the syntax, or to the chemistry of a graph with valid syntax."""
+    """Return why RDKit cannot read a SMILES: its syntax, or the chemistry of a graph with valid syntax."""
     lenient = Chem.SmilesParserParams()
     lenient.sanitize = False
     lenient.removeHs = False
     lenient.strictCXSMILES = False
     mol = Chem.MolFromSmiles(smiles, lenient)
     if mol is None:
-        return "not valid SMILES"
-    problems = [problem.Message().strip() for problem in Chem.DetectChemistryProblems(mol)]
-    if not problems and "|" in smiles:
-        return "invalid CXSMILES block"
-    return "; ".join(problems[:3]) or "RDKit cannot sanitize it"
+        cause = syntax_error(smiles.partition(" ")[0].partition("\t")[0])
+        return f"not valid SMILES: {cause}" if cause else "not valid SMILES"
+    if problems := chemistry_problems(mol):
+        return f"not valid SMILES: {problems}"
+    return "invalid CXSMILES block" if "|" in smiles else "RDKit cannot sanitize it"
 
 
 def mol_to_smiles(mol: Chem.Mol) -> str:

@@ -130,7 +130,10 @@ def test_an_exception_of_rdkit_is_the_reason_of_its_row(monkeypatch):
 
     monkeypatch.setattr(featurize, "canonical_unguarded", fail)
     found = many_molecule_arrays(["C", "x"])
-    assert found.errors == {0: "RDKit cannot read it: Invariant Violation", 1: "not valid SMILES"}
+    assert found.errors == {
+        0: "RDKit cannot read it: Invariant Violation",
+        1: "not valid SMILES: unknown symbol 'x' at position 1",
+    }
     with pytest.raises(MolsliceError, match="atom_order must be one of"):
         many_molecule_arrays(["C"], atom_order="random")
 
@@ -138,6 +141,6 @@ def test_an_exception_of_rdkit_is_the_reason_of_its_row(monkeypatch):
 def test_a_chunk_keeps_the_reason_of_an_unreadable_cell():
     targets = np.array([[1.0], [2.0], [3.0]], np.float32)
     store = featurize_chunk(["CO", Unreadable("2 cells"), "bad"], targets, Featurizing())
-    assert store.errors == {1: "2 cells", 2: "not valid SMILES"}
+    assert store.errors == {1: "2 cells", 2: "not valid SMILES: unknown symbol 'a' at position 2"}
     assert store.num_atoms.tolist() == [2, 0, 0]
     np.testing.assert_array_equal(store.targets, targets)

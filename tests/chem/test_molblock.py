@@ -36,7 +36,7 @@ def test_the_first_lines_may_be_blank():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (block("F", 3), "Explicit valence for atom # 0 F, 3, is greater than permitted"),
+        (block("F", 3), "atom 1, F, has valence 3, more than permitted"),
         (block("Xq"), "Element 'Xq' not found"),
         (block(counts="oddly "), "Cannot convert 'odd' to unsigned int on line 4"),
         (block(properties="odd line\n"), "Cannot convert 'odd' to int on line 10"),

@@ -23,7 +23,7 @@ from molslice.chem.smiles import ChemError, parse_smiles
         ("CC(", "not valid SMILES"),
         ("(" * 50_000, "not valid SMILES"),
         ("[" * 50_000, "not valid SMILES"),
-        ("CO(C)C", "valence for atom # 1 O"),
+        ("CO(C)C", "atom 2, O, has valence 3, more than permitted"),
         ("c1cccn1", "kekulize"),
         ("|$_AV:$|", "not valid SMILES"),
         ("CC |foo|", "invalid CXSMILES block"),

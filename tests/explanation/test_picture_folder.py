@@ -36,7 +36,10 @@ def test_each_row_has_a_line_and_each_molecule_a_picture(tmp_path):
     report = explain_to_folder(explainer, rows(), tmp_path / "out", ending=".png")
     assert (report.rows, report.failed) == (5, 3)
     place = f"{tmp_path / 'in.csv'}, row 2 (line 3)"
-    assert report.first_failure == f"{place}: cannot read the SMILES 'bad': not valid SMILES"
+    assert (
+        report.first_failure
+        == f"{place}: cannot read the SMILES 'bad': not valid SMILES: unknown symbol 'a' at position 2"
+    )
     lines = [json.loads(line) for line in (tmp_path / "out/explanations.jsonl").read_text().splitlines()]
     assert [line["row"] for line in lines] == [1, 2, 3, 4, 5]
     assert [line["picture"] for line in lines] == ["000001.png", None, None, "000004.png", None]
@@ -96,12 +99,16 @@ def test_without_out_the_numbers_are_printed(explain):
 def test_json(explain, method):
     code, out, err = explain("--smiles", "CCO", "bad", "--json", "--method", method)
     assert code == 0
-    place = "SMILES 2: cannot read the SMILES 'bad': not valid SMILES"
-    assert err == f"molslice: 1 failed: cannot read the SMILES …: not valid SMILES\nmolslice:   {place}\n"
+    place = "SMILES 2: cannot read the SMILES 'bad': not valid SMILES: unknown symbol 'a' at position 2"
+    kind = "cannot read the SMILES …: not valid SMILES: unknown symbol … at position …"
+    assert err == f"molslice: 1 failed: {kind}\nmolslice:   {place}\n"
     answer = json.loads(out)
     assert (answer["failed"], answer["refusals"][0]["count"]) == (1, 1)
     found, failed = answer["explanations"]
-    assert failed == {"smiles": "bad", "error": "cannot read the SMILES 'bad': not valid SMILES"}
+    assert failed == {
+        "smiles": "bad",
+        "error": "cannot read the SMILES 'bad': not valid SMILES: unknown symbol 'a' at position 2",
+    }
     assert found["method"] == method
     assert found["error"] is None
     if method != "attention":
@@ -135,7 +142,7 @@ def test_explanations_that_do_not_converge_are_named(capsys, tmp_path):
 def test_an_unreadable_molecule_is_one_line(explain, tmp_path):
     code, out, err = explain("--smiles", "c1cc", "--out", tmp_path / "a.svg")
     assert (code, out) == (1, "")
-    assert err == "molslice: error: cannot read the SMILES 'c1cc': not valid SMILES\n"
+    assert err == "molslice: error: cannot read the SMILES 'c1cc': not valid SMILES: ring 1 is not closed\n"
     assert not (tmp_path / "a.svg").exists()
     code, out, err = explain("--smiles", "c1cc", "x", "--out", tmp_path / "folder")
     assert (code, out) == (1, "")

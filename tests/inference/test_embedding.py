@@ -102,12 +102,12 @@ def test_every_format_has_the_same_numbers(model, table, tmp_path):
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "smiles", "note", *columns, "error"]
     np.testing.assert_array_equal(np.array([[row[c] for c in columns] for row in rows], np.float32), expected)
-    assert [row["error"] for row in rows] == ["", "not valid SMILES", ""]
+    assert [row["error"] for row in rows] == ["", "not valid SMILES: unknown symbol 'X' at position 1", ""]
     embedded(model, table, tmp_path / "out.parquet")
     found = parquet.read_table(tmp_path / "out.parquet")
     assert found.column_names == ["id", "smiles", "note", *columns, "error"]
     assert found["note"].to_pylist() == ["a,b", "", "x"]
-    assert found["error"].to_pylist() == [None, "not valid SMILES", None]
+    assert found["error"].to_pylist() == [None, "not valid SMILES: unknown symbol 'X' at position 1", None]
     numbers = np.stack([found[name].to_numpy() for name in columns], 1)
     np.testing.assert_array_equal(numbers, expected)
     assert numbers.dtype == np.float32

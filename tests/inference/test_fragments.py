@@ -50,8 +50,8 @@ def test_a_prediction_is_that_of_the_largest_molecule(folder, workers):
 
 def test_a_mixture_is_refused_in_its_row(folder):
     found = load_model(folder, fragment="refuse").predict_with_errors(MIXTURES)
-    reasons = ["mixture of 2 molecules", None, "mixture of 2 molecules", "not valid SMILES", None]
-    assert found.errors == reasons
+    mixture, unreadable = "mixture of 2 molecules", "not valid SMILES: unknown symbol 'a' at position 2"
+    assert found.errors == [mixture, None, mixture, unreadable, None]
     with pytest.raises(MolsliceError, match="unknown fragment 'smallest'"):
         load_model(folder, fragment="smallest")
 

@@ -106,13 +106,13 @@ def source(tmp_path):
 def test_failed_rows_are_counted_by_reason(model, source, tmp_path):
     report = predict_table(model, source, tmp_path / "out.csv", progress=False)
     assert [(kind["reason"], kind["count"]) for kind in report.refusals] == [
-        ("not valid SMILES", 2),
+        ("not valid SMILES: parenthesis at position … is not closed", 2),
         ("empty SMILES", 1),
     ]
     assert report.refusals[0]["examples"][1] == {
         "where": f"{source}, row 5 (line 6)",
         "smiles": "CCCC(",
-        "reason": "not valid SMILES",
+        "reason": "not valid SMILES: parenthesis at position 5 is not closed",
     }
 
 
@@ -123,13 +123,15 @@ def test_the_verbs_print_the_same_counts(verb, source, tmp_path, capsys):
     words = ["prepare", str(source), "--out", str(tmp_path / "store")] if verb == "prepare" else words
     assert main(words) == 0
     printed = "".join(capsys.readouterr()).replace("molslice: ", "")
-    assert f"2 failed: not valid SMILES\n  {source}, row 2 (line 3): 'C(': not valid SMILES\n" in printed
+    reason = "not valid SMILES: parenthesis at position {} is not closed"
+    example = f"{source}, row 2 (line 3): 'C(': {reason.format(2)}"
+    assert f"2 failed: {reason.format('…')}\n  {example}\n" in printed
     assert f"1 failed: empty SMILES\n  {source}, row 4 (line 5): empty SMILES\n" in printed
     words[words.index(str(tmp_path / "store" if verb == "prepare" else out))] = str(tmp_path / "again.csv")
     assert main([*words, "--json", "--quiet"]) == 0
     refusals = json.loads(capsys.readouterr().out)["refusals"]
     assert [(kind["reason"], kind["count"]) for kind in refusals] == [
-        ("not valid SMILES", 2),
+        ("not valid SMILES: parenthesis at position … is not closed", 2),
         ("empty SMILES", 1),
     ]
 
@@ -137,13 +139,19 @@ def test_the_verbs_print_the_same_counts(verb, source, tmp_path, capsys):
 def test_listed_smiles_are_counted_too(tmp_path, capsys):
     words = ["predict", str(checkpoint_folder(tmp_path / "model")), "--smiles", "CCO", "C("]
     assert main(words) == 0
-    assert "molslice: 1 failed: not valid SMILES\n" in capsys.readouterr().err
+    assert (
+        "molslice: 1 failed: not valid SMILES: parenthesis at position … is not closed\n"
+        in capsys.readouterr().err
+    )
     assert main([*words, "--json", "--quiet"]) == 0
     found = capsys.readouterr()
     assert found.err == ""
     assert (json.loads(found.out)["failed"], json.loads(found.out)["refusals"][0]["count"]) == (1, 1)
     assert main([*words, "--strict"]) == 1
-    assert capsys.readouterr() == ("", "molslice: error: SMILES 2: 'C(': not valid SMILES\n")
+    assert capsys.readouterr() == (
+        "",
+        "molslice: error: SMILES 2: 'C(': not valid SMILES: parenthesis at position 2 is not closed\n",
+    )
 
 
 @pytest.mark.parametrize("kind", [*ENDINGS, "-"])
@@ -154,7 +162,7 @@ def test_strict_stops_at_the_first_failed_row_and_writes_nothing(
     monkeypatch.setattr(model, "chunk_rows", chunk_rows)
     before = sorted(os.listdir(tmp_path))
     target = "-" if kind == "-" else tmp_path / f"out{kind}"
-    with pytest.raises(MolsliceError, match=r"in.csv, row 2 \(line 3\): 'C\(': not valid SMILES; .* is not"):
+    with pytest.raises(MolsliceError, match=r"in.csv, row 2 \(line 3\): 'C\(': not valid SMILES: .* is not"):
         predict_table(model, source, target, endings=ENDINGS, strict=True, progress=False)
     assert sorted(os.listdir(tmp_path)) == before
     assert capsys.readouterr().out == ""

@@ -30,7 +30,7 @@ REASONS = [
     f"bond of any order (~){KEEP}",
     f"wildcard or R-group (*){KEEP}",
     f"wildcard or R-group (*){KEEP}",
-    "not valid SMILES",
+    "not valid SMILES: unknown symbol 'a' at position 2",
 ]
 
 
@@ -54,7 +54,7 @@ def test_wildcards_have_a_reason_by_default(folder, workers):
         found, kept = (each.predict_with_errors(ROWS, workers=workers) for each in (one, other))
         assert found.errors == REASONS
         assert np.isnan(found.values).any(1).tolist() == [reason is not None for reason in REASONS]
-        assert kept.errors == [None] * 5 + ["not valid SMILES"]
+        assert kept.errors == [None] * 5 + ["not valid SMILES: unknown symbol 'a' at position 2"]
         np.testing.assert_array_equal(kept.values[1], found.values[1])
     with pytest.raises(MolsliceError, match="unknown wildcards 'all'"):
         load_model(folder, wildcards="all")
@@ -103,7 +103,9 @@ def test_a_training_refuses_or_keeps_them(table, tmp_path):
     refused = Csv(**options)
     assert [refused.store.errors.get(row) for row in range(6)] == REASONS
     kept = Csv(**options, wildcards="keep")
-    assert [kept.store.errors.get(row) for row in range(6)] == [None] * 5 + ["not valid SMILES"]
+    assert [kept.store.errors.get(row) for row in range(6)] == [None] * 5 + [
+        "not valid SMILES: unknown symbol 'a' at position 2"
+    ]
     with pytest.raises(MolsliceError, match="unknown wildcards 'no'"):
         Csv(**options, wildcards="no")
 

@@ -219,7 +219,9 @@ def test_the_theme_changes_the_colors_of_a_drawing(client):
     )
     assert light.content != dark.content
     assert client.get("/draw", params={"smiles": "CCO", "theme": "red"}).status_code == 422
-    assert client.get("/draw", params={"smiles": "(("}).json() == {"detail": "not valid SMILES"}
+    assert client.get("/draw", params={"smiles": "(("}).json() == {
+        "detail": "not valid SMILES: no atom before '(' at position 1"
+    }
 
 
 def test_the_page_and_its_files_load_nothing_from_another_host(client):

@@ -189,7 +189,9 @@ def test_a_file_packed_with_gzip_is_unpacked(client, name):
     job = upload(client, gzip.compress(TABLE.encode()), name).json()
     status = finished(client, job)
     assert (status["state"], status["rows"], status["failed"]) == ("done", 3, 1)
-    assert status["refusals"] == [{"reason": "not valid SMILES", "count": 1}]
+    assert status["refusals"] == [
+        {"reason": "not valid SMILES: parenthesis at position … is not closed", "count": 1}
+    ]
     result = client.get(f"/files/{job['id']}/result")
     stem = name.partition(".")[0]
     assert result.headers["content-disposition"] == f'attachment; filename="{stem}_predicted.csv"'
@@ -329,14 +331,17 @@ def test_chosen_rows_are_written_in_their_order_in_each_format(client, tmp_path)
     assert [mol.GetProp("_Name") for mol in records] == ["3", "2"]
     assert records[0].GetConformer().GetPositions().any()
     assert float(records[0].GetProp("gap_eV")) == pytest.approx(float(whole[3].split(",")[3]))
-    assert records[1].GetProp("error") == "not valid SMILES"
+    assert records[1].GetProp("error") == "not valid SMILES: parenthesis at position 2 is not closed"
     (tmp_path / "a.xlsx").write_bytes(written("xlsx", [1, 2]))
     cells = list(openpyxl.load_workbook(tmp_path / "a.xlsx").active.iter_rows())
     assert [cell.value for cell in cells[0]] == whole[0].split(",")
     assert [cell.value for cell in cells[1]][:3] == ["007", "CCO", "=1+1"]
     assert cells[1][2].data_type == "s"  # not a formula
     assert cells[1][3].value == pytest.approx(float(whole[1].split(",")[3]))
-    assert [cell.value for cell in cells[2]][3:] == [None, "not valid SMILES"]
+    assert [cell.value for cell in cells[2]][3:] == [
+        None,
+        "not valid SMILES: parenthesis at position 2 is not closed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,10 @@ def test_an_unreadable_smiles_is_marked_at_its_field(open_page):
     field.fill("C(")
     field.press("Enter")
     page.wait_for_selector("#smiles-problem", state="visible")
-    assert page.locator("#smiles-problem").inner_text() == "not valid SMILES"
+    assert (
+        page.locator("#smiles-problem").inner_text()
+        == "not valid SMILES: parenthesis at position 2 is not closed"
+    )
     assert field.get_attribute("aria-invalid") == "true"
     assert field.get_attribute("aria-describedby") == "smiles-problem smiles-hint"
     assert page.locator("#result").is_hidden()
@@ -357,7 +360,9 @@ def test_a_packed_file_comes_back_unpacked(open_page, tmp_path):
     page.set_input_files("#file", {"name": "a.csv.gz", "mimeType": "application/gzip", "buffer": content})
     link = page.get_by_role("link", name="Download the predictions of a.csv.gz")
     link.wait_for()
-    assert page.locator(".files .reasons").all_inner_texts() == ["1: not valid SMILES"]
+    assert page.locator(".files .reasons").all_inner_texts() == [
+        "1: not valid SMILES: parenthesis at position … is not closed"
+    ]
     with page.expect_download() as download:
         link.click()
     assert download.value.suggested_filename == "a_predicted.csv"

@@ -49,7 +49,7 @@ def test_a_pasted_list_is_a_table_with_names_structures_and_reasons(open_page):
     assert page.locator("#table-title").inner_text() == "List: first"
     assert page.locator("#table-state").inner_text() == "4 molecules, 1 without a prediction."
     assert listed(page) == ["ethanol", "broken", "benzene", "CCCC"]
-    assert cells(page, 1) == ["not valid SMILES: C("]
+    assert cells(page, 1) == ["not valid SMILES: parenthesis at position 2 is not closed: C("]
     float(cells(page, 0)[0])
     assert page.locator("#rows thead th").first.inner_text().startswith("Molecule")
     assert page.locator("#rows thead th").nth(1).inner_text().split("\n") == ["gap", "eV"]
@@ -437,7 +437,7 @@ def test_the_other_models_are_shown_beside_a_list(open_page, model_folders, tmp_
             pytest.approx(gap, rel=1e-3),
             pytest.approx(logp, rel=1e-3),
         ]
-    assert cells(page, 1) == ["not valid SMILES: C("]
+    assert cells(page, 1) == ["not valid SMILES: parenthesis at position 2 is not closed: C("]
     page.get_by_role("button", name="logp second").click()
     shown = [float(cells(page, row)[2]) for row in range(3)]
     assert shown == sorted(shown)

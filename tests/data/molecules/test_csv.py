@@ -49,7 +49,7 @@ def test_two_targets_one_with_gaps(table):
     assert (dataset.target_names, dataset.target_units) == (("a", "b"), ("eV", ""))
     np.testing.assert_array_equal(dataset.store.targets[:, 0], np.arange(10))
     np.testing.assert_array_equal(dataset.store.targets[:, 1], [np.nan, np.nan, *range(8)])
-    assert dataset.store.errors == {2: "not valid SMILES"}
+    assert dataset.store.errors == {2: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert dataset.store.num_atoms.tolist() == [3, 7, 0, 2, 6, 3, 6, 1, 3, 3]
     assert dataset.smiles() == SMILES
     together = np.concatenate([*dataset.splits.values()])

@@ -77,7 +77,7 @@ def joined(request, shards):
 
 def test_rows_are_those_of_one_store(joined, single):
     assert len(joined) == len(single) == len(SMILES)
-    assert joined.errors == single.errors == {3: "not valid SMILES"}
+    assert joined.errors == single.errors == {3: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert joined.target_names == single.target_names
     assert joined.target_units == single.target_units
     assert joined.atom_target_names == single.atom_target_names

@@ -39,7 +39,7 @@ def test_version_2_keeps_the_row_that_fails(tmp_path):
     dataset = Pcqm4m(root=gap_folder(tmp_path, splits=V2))
     assert dataset.version == "v2"
     assert list(dataset.splits) == ["train", "valid", "test-dev", "test-challenge"]
-    assert dataset.store.errors == {3: "not valid SMILES"}
+    assert dataset.store.errors == {3: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert dataset.rows("train").tolist() == [0, 1, 2, 3]
     assert dataset.labeled_rows("train").tolist() == [0, 1, 2]
     assert dataset.store.targets[3, 0] == 4.5
@@ -159,7 +159,7 @@ def test_several_processes_give_the_same_store(tmp_path, monkeypatch):
     root = gap_folder(tmp_path, smiles=smiles, gaps=range(450), splits=splits)
     one = Pcqm4m(root=root, workers=1, cache_dir=tmp_path / "one").store
     two = Pcqm4m(root=root, workers=2, cache_dir=tmp_path / "two").store
-    assert one.errors == two.errors == {234: "not valid SMILES"}
+    assert one.errors == two.errors == {234: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert one.header["arrays"] == two.header["arrays"]
     assert two.targets[:, 0].tolist() == list(range(450))
 

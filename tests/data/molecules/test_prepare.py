@@ -79,7 +79,7 @@ def test_one_chunk_at_a_time_is_computed(tmp_path):
 def test_nowhere_to_write_means_memory():
     store = prepared([Path("/proc/nowhere")])
     assert store.path is None
-    assert store.errors == {3: "not valid SMILES"}
+    assert store.errors == {3: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert len(prepared([])) == len(SMILES)
 
 

@@ -76,7 +76,7 @@ def test_rows_and_splits_are_those_of_the_table(folder):
     batch, expected = dataset.collate([0, 5, 9]), table.collate([0, 5, 9])
     assert batch.atoms.equal(expected.atoms)
     assert batch.targets.equal(expected.targets)
-    assert dataset.errors == {3: "not valid SMILES"}
+    assert dataset.errors == {3: "not valid SMILES: unknown symbol 'X' at position 1"}
     other = {"kind": "random", "fractions": [0.5, 0.25, 0.25], "seed": 3}
     assert len(build_dataset("prepared", {"path": str(path), "split": other}).splits["train"]) == 30
 

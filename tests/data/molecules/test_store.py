@@ -41,7 +41,7 @@ def path(tmp_path):
 
 def check_contents(store):
     assert len(store) == len(SMILES)
-    assert store.errors == {3: "not valid SMILES"}
+    assert store.errors == {3: "not valid SMILES: unknown symbol 'X' at position 1"}
     assert store.target_names == ("gap", "dipole")
     assert store.target_units == ("eV", "D")
     np.testing.assert_array_equal(store.targets, TARGETS)

@@ -51,7 +51,9 @@ def test_a_continued_store_equals_one_of_a_single_run(tmp_path, first):
 
 def test_reasons_are_in_the_header(tmp_path):
     write(tmp_path / "store", parts())
-    assert json.loads((tmp_path / "store" / HEADER).read_text())["errors"] == {"3": "not valid SMILES"}
+    assert json.loads((tmp_path / "store" / HEADER).read_text())["errors"] == {
+        "3": "not valid SMILES: unknown symbol 'X' at position 1"
+    }
     assert not (tmp_path / "store" / ERRORS).exists()
     write(tmp_path / "empty", [])
     assert len(MoleculeStore.open(tmp_path / "empty")) == 0

@@ -571,7 +571,7 @@ def test_json_lines_keep_their_values(model, tmp_path):
         **dict.fromkeys(("x", "list", "yes", "text")),
         **lines[1],
         "gap_eV": None,
-        "error": "not valid SMILES",
+        "error": "not valid SMILES: unknown symbol 'a' at position 2",
     }
     predict_table(model, source, tmp_path / "out.jsonl.gz")
     assert gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes()) == (tmp_path / "out.jsonl").read_bytes()
@@ -665,7 +665,7 @@ def test_standard_input_and_output(model, tmp_path, monkeypatch, capsys):
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert rows[0] == ["smiles", "n", "gap_eV", "error"]
     assert float(rows[1][2]) == pytest.approx(float(model.predict(["CCO"])[0]))
-    assert rows[2] == ["bad", "2", "nan", "not valid SMILES"]
+    assert rows[2] == ["bad", "2", "nan", "not valid SMILES: unknown symbol 'a' at position 2"]
 
 
 def test_the_output_is_none_of_the_inputs(model, tmp_path):
