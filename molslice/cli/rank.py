@@ -165,6 +165,7 @@ def _to_json(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) 
         "interval": args.interval,
         **({} if args.output is None else {"output": args.output}),
         "targets": ranker.predictor.described_columns,
+        "asked": args.top or args.diverse,
         "ranked": ranked.ranked,
         "outside_domain": ranked.outside,
         "in_training": ranked.trained,
@@ -254,6 +255,10 @@ def _tell(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) -> 
         tell(note)
     if len(ranker.goals) > 1:
         tell(INDEPENDENT)
+    asked = args.top or args.diverse or 0
+    if ranked.ranked < asked:
+        option = "--top" if args.top else "--diverse"
+        tell(f"warning: {option} {asked}: there are only {ranked.ranked:,} molecules to choose from")
     shown = f"{ranked.ranked:,} of {report.rows:,} molecules"
     goals = " and ".join(goal.text for goal in ranker.goals)
     order = f"diverse, by {args.by}" if args.diverse else f"by {args.by}"

@@ -274,6 +274,7 @@ def test_the_command(library, tmp_path, capsys):
     }  # fmt: skip
     assert [entry["rank"] for entry in result["best"]] == [1, 2, 3]
     assert (result["rows"], result["ranked"], result["failed"]) == (62, 3, 1)
+    assert result["asked"] == 3
     out = tmp_path / "ranked.jsonl"
     assert main([*words, "--output", str(out), "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["best"] == []
@@ -285,6 +286,22 @@ def test_the_command(library, tmp_path, capsys):
     )
     listed = json.loads(capsys.readouterr().out)
     assert [entry["smiles"] for entry in listed["best"]] == ["c1ccccc1", "CCO"]
+    assert listed["asked"] is None
+
+
+@pytest.mark.parametrize("option", ["--top", "--diverse"])
+def test_a_number_beyond_the_molecules_is_named(option, capsys):
+    words = ["rank", "gap-xtb", "--smiles", "CCO", "c1ccccc1", "x", "--goal", GAP]
+    assert main([*words, option, "500"]) == 0
+    warning = f"molslice: warning: {option} 500: there are only 2 molecules to choose from\n"
+    assert warning in capsys.readouterr().err
+    assert main([*words, option, "500", "--json", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert "warning" not in captured.err
+    result = json.loads(captured.out)
+    assert (result["asked"], result["ranked"]) == (500, 2)
+    assert main([*words, option, "2"]) == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

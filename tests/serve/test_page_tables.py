@@ -575,6 +575,8 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
     assert len(asked["choose"][0]["smiles"]) == 59
     assert listed(page) == ["m54", "m59"]
     assert page.locator("#table-state").inner_text() == "2 molecules chosen of 60."
+    fewer = "There are only 2 molecules to choose from."
+    assert page.locator("#next-state").inner_text().startswith(fewer)
     saved(page, "CSV", tmp_path / "a.csv")
     assert asked["save"] == [
         {

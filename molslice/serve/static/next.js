@@ -108,7 +108,8 @@ choice.addEventListener("submit", async (event) => {
       kept[place].row.before = chosen.similarity;
     });
     const measured = ranked.rows.filter((row) => row.domain?.is_training).length;
-    showState(measured ? `Without ${measured} of the training table.` : "");
+    const fewer = rows.length < Number(number.value) ? `There are only ${rows.length} molecules to choose from. ` : "";
+    showState(`${fewer}${measured ? `Without ${measured} of the training table.` : ""}`.trim());
     all.hidden = false;
     showChoice(rows);
   } catch (error) {
