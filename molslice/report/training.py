@@ -129,10 +129,8 @@ def training(predictor: AnyPredictor) -> Html:
 
 
 def parameters(predictor: AnyPredictor) -> Html:
-    """Return the parameters by part."""
+    """Return the parameters of a model with networks by part."""
     networks = networks_of(predictor)
-    if not networks:
-        return paragraph("The fit has no network.")
     counts, lead = parameters_by_part(networks[0].model), []
     if len(networks) > 1:
         lead = [paragraph(f"The model has {len(networks)} networks, each with these parameters.")]

@@ -10,6 +10,7 @@ from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import (
     AnyPredictor,
+    networks_of,
     parameters,
     recorded_errors,
     reproduction,
@@ -88,5 +89,6 @@ def _parts(
         else:
             yield name, paragraph("The data are not available.", soft=True)
     yield "Training", training(predictor)
-    yield "Parameters", parameters(predictor)
+    if networks_of(predictor):
+        yield "Parameters", parameters(predictor)
     yield "Reproduction", reproduction(predictor, command)

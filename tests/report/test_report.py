@@ -507,6 +507,7 @@ def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
     assert (found["rows"], found["trained"]) == (10, 9)
     own = report(tmp_path / "fit", tmp_path / "own.html")
     page = Page(own).words
+    assert "Parameters" not in page  # without a network
     assert page.count("train") == 2  # rows and values of the data
     assert "Errors on cross-validated molecules. A molecule" in " ".join(page)
     assert "Worst predictions of split, cross-validated" in page
