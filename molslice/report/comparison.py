@@ -300,9 +300,15 @@ def _differences(models: Sequence[_Model], errors: Sequence[Errors]) -> Iterator
     for target, (reference, *others) in with_target.items():
         for model in others:
             yield _difference(model, reference, target, recorded)
-    for model in models:
-        if all(len(with_target[target]) == 1 for target in model.predictor.target_names):
-            yield f"{model.name} has no target in common with the others."
+    alone = [
+        model.name
+        for model in models
+        if all(len(with_target[target]) == 1 for target in model.predictor.target_names)
+    ]
+    if alone:
+        listed = " and ".join(filter(None, [", ".join(alone[:-1]), alone[-1]]))
+        others = " with the others" * (len(alone) < len(models))
+        yield f"{listed} {'has' if len(alone) == 1 else 'have'} no target in common{others}."
 
 
 def _difference(
