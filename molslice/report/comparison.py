@@ -112,16 +112,17 @@ class Difference:
         rows = f"on the {self.molecules:,} molecules that both held out"
         label, few = METRIC_LABELS[self.metric], ROUGH * (self.molecules < SMALL)
         if not abs(self.gain) > CLEAR * self.standard_error:
-            return f"{self.target}: no clear difference of {other} and {better} {rows} ({label} {size}){few}."
+            pair = f"no clear difference between {other} and {better}"
+            return f"{self.target}: {pair} {rows} ({label} {size}).{few}"
         if not self.has_other_order:
-            return f"{self.target}: {better} is better than {other} by {label} {size} {rows}{few}."
+            return f"{self.target}: {better} is better than {other} by {label} {size} {rows}.{few}"
         of_model, of_reference = map(format_metric, (self.cross_validated, self.reference_cross_validated))
         against = (
             f"{of_reference} against {of_model}" if self.gain > 0 else f"{of_model} against {of_reference}"
         )
         return (
             f"{self.target}: {better} is ahead of {other} by {label} {size} {rows}, but {other} is ahead in "
-            f"cross-validation ({against}){few}."
+            f"cross-validation ({against}).{few}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the measured errors mean, in one sentence for each target.
+"""What the measured errors mean, in a few sentences for each target.
 
 The guide of `molslice fit` states the rules, and the constants below are their numbers.
 """
@@ -14,14 +14,14 @@ from molslice.fitting.card import NAMES
 from molslice.fitting.standard_errors import Measured as Error
 from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, SplitPredictions
-from molslice.report.page import share_text
+from molslice.report.page import FEW, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
 FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
-ROUGH = "; few molecules, so these numbers are rough"
+ROUGH = " There are few molecules, so these numbers are rough."
 CLEAR = 2.0  # standard errors of a difference
 RANKS, RANKS_WEAKLY = 0.5, 0.3  # rank correlations
 SEPARATES, SEPARATES_WEAKLY = 0.7, 0.6  # areas under the ROC curve
@@ -32,10 +32,10 @@ TRAINED = 0.1  # share of molecules that the model was trained on, from which th
 
 
 def verdicts(measured: Measured) -> list[str]:
-    """Return a sentence for each target, and one about the width of its intervals or the size of its sets."""
+    """Return sentences for each target, and one about the width of its intervals or the size of its sets."""
     lines = []
     for index, name in enumerate(measured.predictor.target_names):
-        lines.append(f"{name}: {_verdict(measured, index)}.")
+        lines.append(f"{name}: {_verdict(measured, index)}")
         lines += [f"{name}: {width}." for width in _widths(measured, index)]
     return lines
 
@@ -112,9 +112,11 @@ class _Case:
             notes.append(ROUGH)
             other = self.of_record(metric, "cross_validated")
             if self.recorded == "test" and other is not None:
-                notes.append(f" ({rounded_error(*other)}{self.unit(metric)} cross-validated)")
+                notes.append(
+                    f" The cross-validated {_label(metric)} is {rounded_error(*other)}{self.unit(metric)}."
+                )
         if self.split is self.measured.judged and (trained := self.measured.trained):
-            notes.append(f"; the model was trained on at least {trained:,} of these molecules")
+            notes.append(f" The model was trained on at least {trained:,} of these molecules.")
         return "".join(notes)
 
 
@@ -145,14 +147,14 @@ def _verdict(measured: Measured, target: int) -> str:
         describe = _of_ordered
     if not measured.is_own and measured.trained >= TRAINED * len(measured.judged.rows):
         return (
-            f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules"
+            f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules."
         )
     for case in _cases(measured, target):
         if len(case.truth) >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
-        return "no verdict, because the model was trained on all molecules with a value"
-    return "no verdict, because the molecules with a value are too few or lack a class"
+        return "no verdict, because the model was trained on all molecules with a value."
+    return "no verdict, because the molecules with a value are too few or lack a class."
 
 
 def _is_logarithmic(measured: Measured, target: int) -> bool:
@@ -169,18 +171,16 @@ def _of_number(case: _Case) -> str:
         truth, predicted = np.log10(truth), np.log10(predicted)
     off, without = np.abs(predicted - truth), np.abs(np.median(truth) - truth)
     distance = float(np.quantile(off, INSIDE))
-    start = f"{METRIC_LABELS[metric] if logarithmic else 'error'} {case.stated(metric, shown)}"
+    start = f"{_label(metric)} {case.stated(metric, shown)}"
     median = 10.0 ** without.mean() if logarithmic else without.mean()
-    compared = f"predicting the median for all ({_short(median)})"
+    compared = f"the error of predicting the median for all ({_short(median)})"
     if not _is_clear(without - off):
-        return f"{start}, not clearly below {compared}; not useful yet{case.reservations(metric)}"
-    lower = f"{1 - off.mean() / without.mean():.0%}{' (of its logarithm)' * logarithmic} below {compared}"
+        return f"{start}, not clearly below {compared}. Not useful yet.{case.reservations(metric)}"
+    lower = f"{1 - off.mean() / without.mean():.0%} below {compared}{' on a logarithmic scale' * logarithmic}"
     reach = f"a factor of {_short(10.0**distance)}" if logarithmic else _short(distance) + case.unit("mae")
-    ranking = _ranking(rank_correlation(predicted, truth))
-    return (
-        f"{start}, {lower}; {ranking}, not for decisions within {reach} of a threshold"
-        f"{case.reservations(metric)}"
-    )
+    rank = rank_correlation(predicted, truth)
+    decisions = f"{'but' if rank >= RANKS_WEAKLY else 'and'} not for decisions within {reach} of a threshold"
+    return f"{start}, {lower}. {_ranking(rank)}, {decisions}.{case.reservations(metric)}"
 
 
 def _of_classes(case: _Case) -> str:
@@ -190,30 +190,30 @@ def _of_classes(case: _Case) -> str:
         chosen, threshold = chances > case.measured.threshold, f"{case.measured.threshold:g}"
         area = case.error(metric, chances)
         compared = (
-            f", PR-AUC {average_precision(chances, truth):.2f} where "
-            f"{share_text(int(truth.sum()), len(truth))} are of class {names[1]}"
+            f"; PR-AUC {average_precision(chances, truth):.2f} "
+            f"({_share_of(truth == 1, 'molecules')} have class {names[1]})"
         )
         right = [
-            f"{share_text(int((truth[calls] == label).sum()), int(calls.sum()))} of the predictions of class "
-            f"{name}"
+            _share_of(truth[calls] == label, f"predictions of class {name}")
             for label, name, calls in ((1, names[1], chosen), (0, names[0], ~chosen))
             if calls.any()
         ]
-        decided = f"decisions at a probability of {threshold} are right for {' and '.join(right)}"
+        decided = f"At a threshold of {threshold}, {' and '.join(right)} are right"
     else:
         metric, chosen = "macro_roc_auc", case.several.choose(case.predicted)
-        area, most = case.error(metric, case.predicted), int(np.bincount(truth.astype(np.int64)).max())
-        compared, right = "", share_text(int((chosen == truth).sum()), len(truth))
-        decided = f"the predicted class is right for {right}, always the commonest class for "
-        decided += share_text(most, len(truth))
+        area, commonest = case.error(metric, case.predicted), np.bincount(truth.astype(np.int64)).argmax()
+        compared, right = "", _share_of(chosen == truth, "molecules")
+        decided = (
+            f"The predicted class is right for {right}, and the most common class for "
+            f"{_share_of(truth == commonest, 'molecules')}"
+        )
     if not math.isfinite(area.value):
         return ""
-    start = f"{METRIC_LABELS[metric]} {case.stated(metric, area)}{compared}"
+    start = f"{_label(metric)} {case.stated(metric, area)}{compared}"
     if not area.value - CHANCE > CLEAR * case.announced(metric, area)[1]:
-        return f"{start}; not clearly above chance ({CHANCE}), not useful yet{case.reservations(metric)}"
-    weak = "a weak" if area.value >= SEPARATES_WEAKLY else "no"
-    ranking = "useful for ranking" if area.value >= SEPARATES else f"{weak} ranking"
-    return f"{start}; {ranking}; {decided}{case.reservations(metric)}"
+        return f"{start}. Not clearly above chance ({CHANCE}); not useful yet.{case.reservations(metric)}"
+    ranking = _usefulness(area.value, SEPARATES, SEPARATES_WEAKLY)
+    return f"{start}. {ranking}. {decided}.{case.reservations(metric)}"
 
 
 def _of_ordered(case: _Case) -> str:
@@ -221,15 +221,14 @@ def _of_ordered(case: _Case) -> str:
     assert several is not None
     chosen = several.choose(case.predicted)
     off, without = np.abs(chosen - truth), np.abs(np.median(truth) - truth)
-    start = f"{METRIC_LABELS[metric]} {case.stated(metric, case.error(metric, case.predicted))}"
-    compared = f"predicting the median class for all ({_short(without.mean())})"
+    start = f"{_label(metric)} {case.stated(metric, case.error(metric, case.predicted))}"
+    compared = f"the error of predicting the median class for all ({_short(without.mean())})"
     if not _is_clear(without - off):
-        return f"{start}, not clearly below {compared}; not useful yet{case.reservations(metric)}"
+        return f"{start}, not clearly below {compared}. Not useful yet.{case.reservations(metric)}"
     ranking = _ranking(rank_correlation(case.predicted @ np.arange(len(several.names)), truth))
-    right = share_text(int((chosen == truth).sum()), len(truth))
     return (
-        f"{start}, {1 - off.mean() / without.mean():.0%} below {compared}; {ranking}; the predicted class is "
-        f"right for {right}{case.reservations(metric)}"
+        f"{start}, {1 - off.mean() / without.mean():.0%} below {compared}. {ranking}. The predicted class is "
+        f"right for {_share_of(chosen == truth, 'molecules')}.{case.reservations(metric)}"
     )
 
 
@@ -240,9 +239,23 @@ def _is_clear(gains: np.ndarray) -> bool:
 
 def _ranking(rank: float) -> str:
     number = f"rank correlation {rank:.2f}" if math.isfinite(rank) else "all predictions are equal"
-    if rank >= RANKS:
-        return f"useful for ranking ({number})"
-    return f"{'a weak' if rank >= RANKS_WEAKLY else 'no'} ranking ({number})"
+    return f"{_usefulness(rank, RANKS, RANKS_WEAKLY)} ({number})"
+
+
+def _usefulness(measure: float, useful: float, weak: float) -> str:
+    if measure >= useful:
+        return "Useful for ranking"
+    return "Of little use for ranking" if measure >= weak else "Not useful for ranking"
+
+
+def _label(metric: str) -> str:
+    return "error" if metric == "mae" else METRIC_LABELS[metric]
+
+
+def _share_of(is_one: np.ndarray, rows: str) -> str:
+    """Return a share of rows, bool [n], such as `32.0% of molecules` or `3 of 4 molecules`."""
+    share, few = share_text(int(is_one.sum()), len(is_one)), len(is_one) < FEW
+    return f"{share} {rows}" if few else f"{share} of {rows}"
 
 
 def _short(value: float) -> str:
@@ -263,7 +276,7 @@ def _widths(measured: Measured, target: int) -> Iterator[str]:
     level = f"{widest['level']:.0%}"
     if "set_size" in widest:
         classes = len(measured.types[target].class_names)
-        yield f"sets at {level} have {widest['set_size']:.2g} of {classes} classes on average"
+        yield f"{level} sets have {widest['set_size']:.2g} of the {classes} classes on average"
     elif "factor" in widest:
         yield f"the ends of {level} intervals are a factor of {_short(widest['factor'])} apart on average"
     else:

@@ -158,12 +158,12 @@ def test_a_fit_that_ships_without_its_rows_has_the_errors_of_its_record(compare)
 def test_a_clear_difference_names_the_better_model():
     labels = "logS", "new", "old", "nm"
     assert str(Difference(*labels, "mae", 30, 0.5, 0.7, 0.05)) == (
-        "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out; few "
-        "molecules, so these numbers are rough."
+        "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out. There "
+        "are few molecules, so these numbers are rough."
     )
     assert str(Difference(*labels, "mae", 50, 0.5, 0.7, 0.05, 0.6, 0.8)).endswith("both held out.")
     assert str(Difference(*labels, "roc_auc", 30, 0.5, 0.7, 0.05)).startswith("logS: old is better than new")
-    assert "no clear difference of" in str(Difference(*labels, "mae", 30, 0.5, 0.55, 0.05))
+    assert "no clear difference between" in str(Difference(*labels, "mae", 30, 0.5, 0.55, 0.05))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_no_model_is_called_better_if_cross_validation_has_the_other_order(metri
     said = str(Difference("logS", "new", "old", "", metric, 24, *values, 0.05, *against))
     better, other, numbers = ahead
     assert said.startswith(f"logS: {better} is ahead of {other} by ")
-    assert f", but {other} is ahead in cross-validation ({numbers}); few molecules, so" in said
+    assert f", but {other} is ahead in cross-validation ({numbers}). There are few molecules, so" in said
     assert "better" not in said
 
 

@@ -68,37 +68,38 @@ def test_numbers_are_compared_with_their_median():
     line = verdict(NUMBER, truth, predicted)
     below = 1 - 0.5 / np.abs(truth).mean()
     assert line.startswith(f"logS: error 0.5000 ± 0 log mol/L on 81 test molecules, {below:.0%} below ")
-    assert "predicting the median for all (2)" in line
-    assert "useful for ranking (rank correlation 0.9" in line
-    assert line.endswith("not for decisions within 0.5 log mol/L of a threshold.")
+    assert "the error of predicting the median for all (2). Useful for ranking (rank" in line
+    assert line.endswith(", but not for decisions within 0.5 log mol/L of a threshold.")
     assert "rough" not in line
 
 
 def test_a_model_no_better_than_the_median_is_not_useful():
     truth = np.random.default_rng(0).normal(size=100)
     line = verdict(NUMBER, truth, np.zeros(100))
-    assert "not clearly below predicting the median for all" in line
-    assert line.endswith("; not useful yet.")
+    assert "not clearly below the error of predicting the median for all" in line
+    assert line.endswith(". Not useful yet.")
     assert "ranking" not in line
 
 
 def test_the_ranking_is_named_by_the_rank_correlation():
     truth = np.linspace(0, 10, 2_000)
     outer = np.abs(truth - 5) > 4  # only the extremes are known
-    for share, words in ((1.0, "useful for ranking"), (0.25, "a weak ranking"), (0.1, "no ranking")):
+    for share, words in ((1.0, "Useful for"), (0.25, "Of little use for"), (0.1, "Not useful for")):
         known = outer & (np.random.default_rng(0).random(2_000) < share)
-        assert words in verdict(NUMBER, truth, np.where(known, truth, 5.0))
+        assert f". {words} ranking (rank correlation " in verdict(NUMBER, truth, np.where(known, truth, 5.0))
 
 
 def test_few_molecules_are_said_to_be_few():
     truth = np.arange(12.0)
-    assert "few molecules, so these numbers are rough" in verdict(NUMBER, truth, truth + 0.1)
+    assert verdict(NUMBER, truth, truth + 0.1).endswith(
+        ". There are few molecules, so these numbers are rough."
+    )
     assert "rough" not in verdict(NUMBER, np.arange(50.0), np.arange(50.0) + 0.1)
 
 
 def test_fewer_than_ten_molecules_have_no_verdict():
     truth = np.arange(10.0)
-    assert "useful for ranking" in verdict(NUMBER, truth, truth + 0.1)
+    assert "Useful for ranking" in verdict(NUMBER, truth, truth + 0.1)
     expected = "logS: no verdict, because the molecules with a value are too few or lack a class."
     assert verdict(NUMBER, truth[:9], truth[:9] + 0.1) == expected
 
@@ -110,15 +111,23 @@ def test_two_classes_are_compared_with_chance():
     line = verdict(TWO, truth, chances)
     area = sklearn.metrics.roc_auc_score(truth, chances)
     assert line.startswith(f"logS: ROC-AUC {area:.2f}")
-    assert f"PR-AUC {sklearn.metrics.average_precision_score(truth, chances):.2f} where 30.0% are" in line
-    assert "are of class active; useful for ranking" in line
+    assert (
+        f"PR-AUC {sklearn.metrics.average_precision_score(truth, chances):.2f} (30.0% of molecules have"
+        in line
+    )
+    assert " of molecules have class active). Useful for ranking. At a threshold of 0.5, " in line
     calls = chances > 0.5
     for label, name, chosen in ((1, "active", calls), (0, "inactive", ~calls)):
         right = share_text(int((truth[chosen] == label).sum()), int(chosen.sum()))
-        assert f"{right} of the predictions of class {name}" in line
-    assert "decisions at a probability of 0.9 are right" in verdict(TWO, truth, chances, threshold=0.9)
+        assert f"{right} of predictions of class {name}" in line
+    assert line.endswith(" of predictions of class inactive are right.")
+    assert "At a threshold of 0.9, " in verdict(TWO, truth, chances, threshold=0.9)
+    few = verdict(TWO, truth[::6], chances[::6])
+    assert "(5 of 17 molecules have class active)." in few
+    assert "predictions of class active and " in few
+    assert " of predictions" not in few
     line = verdict(TWO, truth, generator.random(100))
-    assert "not clearly above chance (0.5), not useful yet" in line
+    assert line.endswith(". Not clearly above chance (0.5); not useful yet.")
 
 
 def test_several_classes_have_their_own_measures():
@@ -128,11 +137,17 @@ def test_several_classes_have_their_own_measures():
     wrong[:10] = [0.1, 0.8, 0.1]
     line = verdict(THREE, truth, wrong)
     assert line.startswith("logS: macro ROC-AUC ")
-    assert "the predicted class is right for 90.0%, always the commonest class for 50.0%" in line
+    assert line.endswith(
+        "The predicted class is right for 90.0% of molecules, and the most common class for 50.0% of "
+        "molecules."
+    )
     line = verdict(ORDERED, truth, wrong)
     assert line.startswith("logS: mean error in classes 0.1")
     median = np.abs(truth - np.median(truth)).mean()
-    assert f"{1 - 0.1 / median:.0%} below predicting the median class for all ({median:.2g})" in line
+    assert (
+        f"{1 - 0.1 / median:.0%} below the error of predicting the median class for all ({median:.2g})"
+        in line
+    )
     assert "no verdict, because the molecules with a value are too few or lack a class" in verdict(
         THREE, truth[:20], wrong[:20]
     )
@@ -177,7 +192,7 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     start, _, rest = lines[0].partition(" ± ")
     assert float(start.removeprefix("size: error ")) == pytest.approx(error, rel=0.05)
     assert f" nm on {len(kept.truth)} held-out molecules" in rest
-    assert "nm cross-validated)" in rest
+    assert " There are few molecules, so these numbers are rough. The cross-validated error is " in rest
     text = page.read_text()
     assert all(f"<p>{line}</p>" in text for line in lines)
     assert text.index(lines[0]) < text.index("Sections")  # at the top
