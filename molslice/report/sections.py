@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ from molslice.report.page import (
     table,
 )
 from molslice.report.table_rows import MeasuredRow, knows_table, read_table_rows
-from molslice.report.training import with_short_name
+from molslice.report.training import short_name, with_short_name
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, roc_auc, with_unit
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error, rounded_share
@@ -317,6 +318,10 @@ def examples(measured: Measured) -> Html:
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
             drawn = [_card(measured, int(place), index, unit, identifiers, table_rows) for place in chosen]
             parts.append(cards(f"{title} predictions of {name}, {split.label}", drawn))
+    if table_rows is not None:
+        command = shlex.join(["molslice", "suspects", short_name(measured.predictor)])
+        note = f"{command} lists the measured values that may be wrong, and pairs of similar molecules."
+        parts.insert(0, paragraph(note))
     return section(*parts, *_left_out(measured))
 
 

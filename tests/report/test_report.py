@@ -507,6 +507,11 @@ def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
     assert (found["rows"], found["trained"]) == (10, 9)
     own = report(tmp_path / "fit", tmp_path / "own.html")
     page = Page(own).words
+    suspects = (
+        "molslice suspects fit lists the measured values that may be wrong, and pairs of similar molecules."
+    )
+    assert suspects in page
+    assert suspects not in words
     assert "Parameters" not in page  # without a network
     assert page.count("train") == 2  # rows and values of the data
     assert "Errors on cross-validated molecules. A molecule" in " ".join(page)
