@@ -330,7 +330,7 @@ def test_classes_have_probabilities_and_sets(open_page):
     page.reload()
     page.wait_for_selector("#model option", state="attached")
     page.get_by_role("button", name="aspirin").click()
-    assert shown(page) == ["toxic", "0.5", "0.4", "0 or 1"]
+    assert shown(page) == ["toxic", "0.500", "0.400", "0 or 1"]
     titles = ["Property", "Probability of class 1", "Calibrated probability", "90% set"]
     assert page.locator("thead th").all_inner_texts() == titles
 

@@ -588,3 +588,24 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
     page.get_by_role("button", name="size m", exact=True).click()  # shows all again
     assert len(listed(page)) == 50
     assert page.evaluate("document.activeElement.textContent") == "sizem"
+
+
+def test_small_probabilities_are_not_shown_as_zero(open_page):
+    page = open_page()
+    show_fake(page, 60, 60)
+    shares = (0.000004, 0.00423, 0.0567, 0.59, 0.99996, 1.0, 0.0)
+
+    def predict(route):
+        rows = [{"probability": share} for share in shares]
+        given = len(route.request.post_data_json["smiles"])
+        route.fulfill(json={"predictions": (rows * 10)[:given], "notes": []})
+
+    page.route("**/predict", predict)
+    page.get_by_text("What next").click()
+    page.get_by_label("Limit").fill("1")
+    page.get_by_role("button", name="Compute probabilities").click()
+    wait_until(lambda: page.locator("#table-progress").is_hidden() and len(cells(page, 0)[0]) > 0)
+    texts = {cells(page, row)[0] for row in range(50)}
+    assert texts <= {"<0.001", "0.00423", "0.0567", "0.590", ">0.999", "1", "0"}
+    page.get_by_role("button", name="Probability size").click()
+    assert {"<0.001", "0.00423", "0"} <= {cells(page, row)[0] for row in range(50)}

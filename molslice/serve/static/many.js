@@ -1,9 +1,10 @@
 // The table of many molecules, from a list or a file: sorted, filtered, page by page, and saved.
 
+import { probabilityText } from "./numbers.js";
 import { element } from "./request.js";
 import { saveRows } from "./saving.js";
 import { drawIn } from "./structure.js";
-import { boundsText, membersText, PERCENT, shortText } from "./table.js";
+import { boundsText, membersText, PERCENT, valueText } from "./table.js";
 
 const PAGE_ROWS = 50;
 
@@ -224,7 +225,7 @@ function columnsOf(shown) {
       title: "Probability",
       hint: goal,
       key: (row) => row.probability ?? null,
-      cell: (row) => element("td", { className: "number", text: row.probability?.toFixed(3) ?? "" }),
+      cell: (row) => element("td", { className: "number", text: typeof row.probability === "number" ? probabilityText(row.probability) : "" }),
     });
   }
   if (chosen) {
@@ -254,7 +255,7 @@ function predictionColumns({ targets, intervals }, of, start, model) {
       title: name,
       hint: [model, kind === "regression" ? unit : "probability"].filter(Boolean).join(", "),
       key: value,
-      cell: (row) => cellOf(of(row), { className: "number" }, (predicted) => shortText(predicted, { ...target, unit: "" })),
+      cell: (row) => cellOf(of(row), { className: "number" }, (predicted) => valueText(predicted, { ...target, unit: "" })),
     });
     if (!intervals) continue;
     if (kind === "regression") {

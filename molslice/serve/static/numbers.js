@@ -9,6 +9,14 @@ export function withUnit(value, unit) {
   return unit ? `${rounded(value)} ${unit}` : rounded(value);
 }
 
+// Format a probability with three digits; none but 0 and 1 is shown as 0 or 1.
+export function probabilityText(value) {
+  if (value === 0 || value === 1) return String(value);
+  if (value < 0.001) return "<0.001";
+  if (value > 0.999) return ">0.999";
+  return value < 0.1 ? String(Number(value.toPrecision(3))) : value.toFixed(3);
+}
+
 // Format a prediction and the ends of its interval without digits that the interval makes meaningless, as
 // molslice/uncertainty/rounding.py. An infinite end is null.
 export function roundedInterval(value, lower, upper) {

@@ -1,7 +1,7 @@
 // Tables of predictions: of the properties of one molecule, and of one molecule by all models.
 
 import { element, post } from "./request.js";
-import { rounded, roundedInterval, withUnit } from "./numbers.js";
+import { probabilityText, roundedInterval, withUnit } from "./numbers.js";
 
 export const LEVEL = 0.9; // probability of the intervals and sets
 export const PERCENT = `${Math.round(LEVEL * 100)}%`;
@@ -14,19 +14,15 @@ let latest = 0; // number of the last table of all models; answers for earlier o
 
 // Return the texts of a prediction with its interval; without an interval the first alone.
 function texts(row, { column, unit, kind }) {
+  if (kind !== "regression") return [probabilityText(row.values[column]), "", ""];
   const { lower } = row.uncertainty ?? {};
-  if (kind !== "regression" || !lower) return [withUnit(row.values[column], unit), "", ""];
+  if (!lower) return [withUnit(row.values[column], unit), "", ""];
   const [value, ...ends] = roundedInterval(row.values[column], lower[column], row.uncertainty.upper[column]);
   return [unit ? `${value} ${unit}` : value, ...ends];
 }
 
-function valueText(row, target) {
+export function valueText(row, target) {
   return texts(row, target)[0];
-}
-
-// The same with few digits of a probability.
-export function shortText(row, target) {
-  return target.kind === "regression" ? valueText(row, target) : row.values[target.column].toFixed(3);
 }
 
 export function boundsText(row, target) {
@@ -36,7 +32,7 @@ export function boundsText(row, target) {
 }
 
 function calibratedText(row, { column, kind }) {
-  return kind === "classification" ? rounded(row.uncertainty.calibrated[column]) : "";
+  return kind === "classification" ? probabilityText(row.uncertainty.calibrated[column]) : "";
 }
 
 export function membersText(row, { column, kind }) {
@@ -105,7 +101,7 @@ async function endpointRows(card, known, smiles, conditions, choose) {
     return answer.targets.map((target, place) => element("tr", {}, [
       ...(place ? [] : [modelCell(card, choose, answer.targets.length)]),
       element("th", { scope: "row" }, [target.name, ...(target.kind === "regression" ? [] : [element("span", { className: "soft", text: " probability" })])]),
-      element("td", { className: "number", "data-title": titles[2], text: shortText(row, target) }), // title: narrow screens
+      element("td", { className: "number", "data-title": titles[2], text: valueText(row, target) }), // title: narrow screens
       element("td", { "data-title": titles[3], text: row.uncertainty === null ? "" : boundsText(row, target) || (row.uncertainty.set ? membersText(row, target) : "") }),
       ...(place ? [] : [element("td", { rowspan: answer.targets.length, className: "domain", "data-title": titles[4], text: domainText(row.domain) })]),
     ]));
