@@ -9,13 +9,15 @@ ESOL, FreeSolv, BACE and hepatocyte clearance are development sets, and are not 
     python benchmarks/small_data.py --data PATH_TO_SETS --members forest,boosting,fit
     python benchmarks/small_data.py --data PATH_TO_SETS --members chemprop --chemprop chemprop
     python benchmarks/small_data.py --data PATH_TO_SETS --members plain,frozen,tuned
+    python benchmarks/small_data.py --data PATH_TO_SETS --members minimol --minimol minimol/bin/python
     python benchmarks/small_data.py --data PATH_TO_SETS --curve
     python benchmarks/small_data.py --collect
 
 Each finished job is a JSON file below `--runs` and is not repeated. Several processes may work on the same
 `--runs` at once. `--collect` writes `benchmarks/results/small_data.json` from what is finished, and
-`--restore` writes the jobs of that file to `--runs`, to add others to them. Chemprop needs an environment of
-its own; see `training_speed.py`.
+`--restore` writes the jobs of that file to `--runs`, to add others to them. Chemprop and minimol each
+need an environment of their own; see `training_speed.py` and `minimol_embed.py`. Only the first job of
+minimol on a set counts the time of the fingerprints.
 """
 
 import argparse
@@ -158,6 +160,8 @@ class Runner:
             scratch,
             options.encoder,
             options.chemprop,
+            options.minimol,
+            options.runs / "fingerprints",
             options.threads,
         )
         start, used = time.perf_counter(), processor_seconds()
@@ -415,6 +419,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--curve", action="store_true", help="learning curves of three sets instead")
     parser.add_argument("--encoder", default=DEFAULT_ENCODER, help="run folder or name of an encoder")
     parser.add_argument("--chemprop", help="command of chemprop")
+    parser.add_argument("--minimol", help="Python of an environment with minimol")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "small_data")
     parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")

@@ -5,6 +5,7 @@ train on train and val together, as a user would.
 """
 
 import csv
+import hashlib
 import json
 import os
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import ROOT
 from small_data_sets import Molecules, write_rows
 
+from molslice.data.sequences import keep_arrays
 from molslice.data.target_values import is_log_normal
 from molslice.fitting.fit import fit
 from molslice.fitting.learner_fits import BASELINES
@@ -44,6 +47,8 @@ class Work:
         folder: Empty folder for files.
         encoder: Run folder or name of a pretrained encoder; None without one.
         chemprop: Command of chemprop; None if it is not installed.
+        minimol: Python of an environment with minimol; None if it is not installed.
+        cache: Folder of the fingerprints of minimol.
         threads: Number of threads.
     """
 
@@ -54,6 +59,8 @@ class Work:
     folder: Path
     encoder: str | None
     chemprop: str | None
+    minimol: str | None
+    cache: Path
     threads: int
 
     @property
@@ -285,7 +292,33 @@ def run_frozen(work: Work) -> np.ndarray:
     assert work.encoder is not None
     encoder = load_network(work.encoder)
     known = encoder.embed([work.molecules.smiles[row] for row in work.known])
-    test = encoder.embed(work.test_smiles)
+    return _fit_embeddings(work, known, encoder.embed(work.test_smiles))
+
+
+def run_minimol(work: Work) -> np.ndarray:
+    """A linear model on the fingerprints of MiniMol, which are computed once for all jobs of a set."""
+    smiles = "\n".join(work.molecules.smiles)
+    identity = {"minimol": hashlib.sha256(smiles.encode()).hexdigest()}
+    vectors = keep_arrays([work.cache], identity, lambda: {"fingerprints": _embed_minimol(work, smiles)})
+    fingerprints = vectors["fingerprints"]
+    return _fit_embeddings(work, fingerprints[work.known], fingerprints[work.parts["test"]])
+
+
+def _embed_minimol(work: Work, smiles: str) -> np.ndarray:
+    """Compute the fingerprints of SMILES, one a line, in the environment of minimol: float32 [n, 512]."""
+    assert work.minimol is not None
+    lines, vectors = work.folder / "molecules.smi", work.folder / "fingerprints.npy"
+    lines.write_text(smiles, encoding="utf-8")
+    command = [work.minimol, ROOT / "benchmarks" / "minimol_embed.py", lines, vectors]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
+    environment.pop("PYTHONPATH", None)
+    with open(work.folder / "minimol.log", "w") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
+    return np.load(vectors)
+
+
+def _fit_embeddings(work: Work, known: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Fit a linear model to the embeddings of the known rows, and predict the test rows: float64 [n, T]."""
     values = work.molecules.values[work.known]
     columns = [
         fit_linear(known, values[:, index], test, work.kind == "classification")
@@ -353,5 +386,6 @@ MEMBERS = {
     "chemprop": Member("chemprop", run_chemprop, "chemprop"),
     "scratch": Member("scratch", run_scratch),
     "frozen": Member("frozen", run_frozen, "encoder"),
+    "minimol": Member("minimol", run_minimol, "minimol"),
     "tuned": Member("tuned", run_tuned, "encoder"),
 }

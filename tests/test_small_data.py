@@ -193,6 +193,45 @@ for model in range(5):
     assert found["values"]["chemprop ensemble"] == pytest.approx(np.abs(truth - 2).mean())
 
 
+def test_fingerprints_of_minimol_are_computed_once_for_a_set(program, data, tmp_path):
+    """A package in place of minimol whose fingerprints are the number of characters and a draw."""
+    calls = tmp_path / "calls"
+    package = tmp_path / "packages" / "minimol.py"
+    package.parent.mkdir()
+    package.write_text(
+        f"""
+import torch
+from torch_scatter import scatter, scatter_add
+from torch_sparse import SparseTensor
+from types import SimpleNamespace
+
+class Minimol:
+    def __init__(self):
+        self.datamodule = SimpleNamespace(featurization_n_jobs=-1)
+
+    def __call__(self, smiles):
+        assert self.datamodule.featurization_n_jobs == 1
+        with open({str(calls)!r}, "a") as file:
+            print(len(smiles), file=file)
+        sizes = torch.tensor([len(text) for text in smiles])
+        rows = torch.arange(len(smiles)).repeat_interleave(sizes)
+        counted = scatter_add(torch.ones(len(rows)), rows)
+        largest = scatter(rows, rows, 0, None, len(smiles), reduce="max")
+        assert largest.tolist() == list(range(len(smiles)))
+        return list(torch.stack([counted, torch.rand(len(smiles))], dim=1))
+"""
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={package.parent} exec {sys.executable} "$@"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    runs = tmp_path / "runs"
+    program.main(arguments(data, runs, "--members", "minimol", "--minimol", python, "--seeds", "2"))
+    for seed in (0, 1):
+        job = runs / "jobs" / f"tdc_ld50_zhu-own-{seed}-minimol" / "result.json"
+        assert json.loads(job.read_text())["values"]["minimol"] < 0.05
+    assert len(calls.read_text().split()) == 2  # one call for each set
+
+
 def test_a_failed_job_does_not_stop_the_others(program, data, tmp_path, capsys):
     command = tmp_path / "chemprop"
     command.write_text("#!/bin/sh\nexit 3\n")
@@ -354,6 +393,7 @@ def test_unknown_names_and_missing_programs_are_named(program, data, tmp_path, c
     for more, reason in (
         (["--members", "oracle"], "unknown name 'oracle' in --members"),
         (["--members", "chemprop"], "the member 'chemprop' needs --chemprop"),
+        (["--members", "minimol"], "the member 'minimol' needs --minimol"),
     ):
         with pytest.raises(SystemExit):
             program.main(arguments(data, tmp_path, *more))
