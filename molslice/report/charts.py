@@ -117,18 +117,34 @@ def draw_suspects(
     truth: np.ndarray,
     predicted: np.ndarray,
     is_suspicious: np.ndarray,
+    molecules: np.ndarray,
     name: str,
     *,
     logarithmic: bool = False,
 ) -> None:
-    """Draw predicted against measured values [n] each, with the suspicious ones on top."""
+    """Draw predicted against measured values, a dot for each measurement, with the suspicious ones on top.
+
+    A thin line joins the measurements of a molecule. The arrays are the fields of `JudgedRows`, [n] each. At
+    most 1,000 suspicious and 1,000 other dots are drawn.
+    """
+    if logarithmic:
+        positive = (truth > 0) & (predicted > 0)
+        columns = (truth, predicted, is_suspicious, molecules)
+        truth, predicted, is_suspicious, molecules = (column[positive] for column in columns)
     ends = [float(end) for end in (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))]
     if logarithmic:
         axes.set(xscale="log", yscale="log")
     axes.plot(ends, ends, color=INK, linewidth=0.8)
+    drawn = []
     for chosen, color, size in ((~is_suspicious, COLORS["train"], 3), (is_suspicious, COLORS["valid"], 8)):
         rows = np.flatnonzero(chosen)[:MOST_POINTS]
         axes.plot(truth[rows], predicted[rows], ".", color=color, markersize=size, alpha=0.8)
+        drawn.append(rows)
+    rows = np.concatenate(drawn)
+    for molecule in np.flatnonzero(np.bincount(molecules[rows]) > 1):
+        joined = rows[molecules[rows] == molecule]
+        joined = joined[np.argsort(truth[joined], kind="stable")]
+        axes.plot(truth[joined], predicted[joined], "-", color=INK, linewidth=0.5, zorder=1)
     axes.set(xlabel=literal(f"measured {name}"), ylabel=literal(f"out-of-fold prediction of {name}"))
 
 

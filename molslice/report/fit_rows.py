@@ -50,6 +50,22 @@ class MarkedRows(NamedTuple):
     is_suspicious: np.ndarray
 
 
+class JudgedRows(NamedTuple):
+    """The rows of the table with a value of a target and an out-of-fold prediction.
+
+    Attributes:
+        truth: Their values, float64 [n]; of a limit, the limit.
+        predicted: The prediction of their molecule, or the probability of class 1, float64 [n].
+        is_suspicious: Whether the value is suspicious, bool [n].
+        molecules: Number of the molecule in its conditions, int [n].
+    """
+
+    truth: np.ndarray
+    predicted: np.ndarray
+    is_suspicious: np.ndarray
+    molecules: np.ndarray
+
+
 class FitRows:
     """The rows of a fit: `rows.csv`, `table_rows.csv` and the calibration."""
 

@@ -17,7 +17,7 @@ from molslice.fitting.duplicates import LEAST_CONFLICT
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import two_classes
-from molslice.report.fit_rows import Entry, FitRows, MarkedRows
+from molslice.report.fit_rows import Entry, FitRows, JudgedRows, MarkedRows
 from molslice.report.pair_changes import PairChange, find_pair_changes
 from molslice.report.table_rows import TableRow
 from molslice.types import MolsliceError
@@ -83,8 +83,7 @@ class Examined:
         suspects: The suspicious values, the most suspicious first; values of one molecule follow each other.
         pairs: The matched pairs, the largest measured change of each target first.
         knows_table: Whether the folder knows the rows of the table.
-        judged: For each target the measured values, the out-of-fold predictions, and whether the value is
-            suspicious, [n] each; not for several classes.
+        judged: The rows with a value and an out-of-fold prediction of each target; not for several classes.
         table_columns: The columns of the table, if it was read.
         table_cells: The cells of the rows of suspects in these columns, by file and row.
     """
@@ -94,7 +93,7 @@ class Examined:
     suspects: tuple[Suspect, ...]
     pairs: tuple[PairChange, ...]
     knows_table: bool
-    judged: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    judged: Mapping[str, JudgedRows]
     table_columns: tuple[str, ...] = ()
     table_cells: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
 
@@ -161,9 +160,9 @@ def examine(
     marked = [_marked(fit, target) for target in targets]
     pairs = () if predictor.partner is not None else find_pair_changes(fit, marked, progress)
     judged = {
-        name: (target.truth, target.predicted, target.is_suspicious)
-        for name, one, target in zip(fit.names, fit.types, marked, strict=True)
-        if one.several is None
+        name: _judged_rows(fit, index, targets[index])
+        for index, name in enumerate(fit.names)
+        if fit.types[index].several is None
     }
     columns, cells = ((), {}) if table is None else _read_cells(table, predictor, suspects)
     values = sum(len(target.compared) for target in targets)
@@ -174,6 +173,22 @@ def _marked(fit: FitRows, target: _Judged) -> MarkedRows:
     suspicious = {fit.entries[number].row for number in target.suspects}
     marks = np.array([row in suspicious for row in target.rows.tolist()], bool)
     return MarkedRows(target.rows, target.truth, target.predicted, marks)
+
+
+def _judged_rows(fit: FitRows, index: int, target: _Judged) -> JudgedRows:
+    """Collect the rows of the table with a value and an out-of-fold prediction of a target."""
+    places = {row: place for place, row in enumerate(target.rows.tolist())}
+    molecules, rows = dict[object, int](), list[tuple[float, float, bool, int]]()
+    for number, entry in enumerate(fit.entries):
+        if (place := places.get(entry.row)) is None:
+            continue
+        value = target.truth[place] if fit.limit(index, entry.row) else entry.values[index]
+        if math.isfinite(value):
+            molecule = molecules.setdefault(entry.molecule, len(molecules))
+            rows.append((value, target.predicted[place], number in target.suspects, molecule))
+    kinds = (np.float64, np.float64, np.bool_, np.int64)
+    columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
+    return JudgedRows(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
 
 
 def _judge(fit: FitRows, index: int) -> _Judged:

@@ -122,11 +122,14 @@ def _suspects(examined: Examined, predictor: AnyPredictor) -> Html:
     charts = []
     for name, points in examined.judged.items():
         index = predictor.target_names.index(name)
-        if len(points[0]) and not predictor.types[index].has_classes:
+        if len(points.truth) and not predictor.types[index].has_classes:
             logarithmic = isinstance(predictor, FittedPredictor) and predictor.is_logarithmic(index)
             label = with_unit(name, predictor.target_units[index])
             chart = draw_suspects(*points, label, logarithmic=logarithmic)
-            charts.append((chart, f"{name}: suspicious values are orange"))
+            caption = (
+                f"{name}: one dot for each measured value, suspicious ones orange; a line joins the values"
+            )
+            charts.append((chart, f"{caption} of a molecule."))
     parts += [figures(charts)] if charts else []
     drawn = [(_drawing(one.place.smiles), _suspect_lines(one)) for one in examined.suspects[:DRAWN]]
     if drawn:

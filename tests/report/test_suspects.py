@@ -14,7 +14,7 @@ from molslice.cli import main
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import TABLE_ROWS
 from molslice.inference.load import load_model
-from molslice.report import suspects_files
+from molslice.report import charts, suspects_files
 from molslice.report.suspects import examine
 from molslice.types import MolsliceError
 from molslice.uncertainty.tails import least_probability, usual_error
@@ -91,8 +91,13 @@ def test_planted_values_are_found_and_right_ones_are_not(right, planted):
     assert rows.index(ROWS + 1) < rows.index(5)  # the value that is farther from the prediction
     excess = [one.excess for one in examined.suspects if one.place.row - 1 in WRONG]
     assert excess == sorted(excess, reverse=True)
-    truth, _, marks = examined.judged["y"]
-    assert (len(truth), marks.sum()) == (ROWS, len({*found} - {ROWS + 1}))
+    judged = examined.judged["y"]
+    assert (len(judged.truth), judged.is_suspicious.sum()) == (ROWS + 2, len(found))
+    values = [float(row["y"]) for row in read(planted[0])]
+    for molecule in (3, 5):
+        rows = judged.molecules == judged.molecules[np.flatnonzero(judged.truth == values[molecule])[0]]
+        assert sorted(judged.truth[rows]) == sorted([values[molecule], values[ROWS + (molecule == 5)]])
+        assert len({*judged.predicted[rows]}) == 1
 
 
 def test_tiny_values_beside_limits_are_compared_with_their_own_predictions(tmp_path):
@@ -127,7 +132,9 @@ def test_changes_of_matched_pairs(planted):
     assert examined.pairs
     sizes = [abs(pair.measured_change) for pair in examined.pairs]
     assert sizes == sorted(sizes, reverse=True)
-    spread = np.std(examined.judged["y"][0])
+    judged = examined.judged["y"]
+    means = np.bincount(judged.molecules, judged.truth) / np.bincount(judged.molecules)
+    spread = np.std(means)
     for pair in examined.pairs:
         places = [pair.first.row - 1, pair.second.row - 1]
         if not {3, 5} & {*places}:  # means of two values
@@ -206,6 +213,22 @@ def test_the_chart_of_a_learned_logarithm_has_logarithmic_axes_also_without_pair
     )
     suspects_files.suspects_page(replace(examine(model), pairs=()), model)
     assert axes == [True]
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_the_chart_has_a_dot_for_each_measurement_and_joins_a_molecule(logarithmic, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        charts, "to_picture", lambda figure, _: figures.append(figure.axes[0]) or b"<svg></svg>"
+    )
+    truth, predicted = np.array([5.0, 1.0, 3.0, 2.0, -1.0]), np.array([4.0, 1.5, 4.0, 2.0, 1.0])
+    marks, molecules = np.array([True, False, False, False, False]), np.array([0, 1, 0, 2, 2])
+    charts.draw_suspects(truth, predicted, marks, molecules, "y", logarithmic=logarithmic)
+    dots = [line.get_xdata().tolist() for line in figures[0].lines if line.get_marker() == "."]
+    assert dots == [truth[1 : 4 if logarithmic else 5].tolist(), [5.0]]
+    lines = [line.get_xydata().tolist() for line in figures[0].lines if line.get_linewidth() == 0.5]
+    assert lines[0] == [[3.0, 4.0], [5.0, 4.0]]
+    assert len(lines) == (1 if logarithmic else 2)
 
 
 def test_classes(tmp_path):
