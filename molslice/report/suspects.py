@@ -234,7 +234,9 @@ def _judge_numbers(fit: FitRows, index: int, held_out: HeldOut, rows: np.ndarray
     for numbers, excess in _contradictions(fit, index, several, {row: halves[places[row]] for row in places}):
         for number in numbers:
             others = [other for other in numbers if other != number]
-            judged.add(number, suspect(fit.entries[number], excess, _contradiction(fit, index, others)))
+            judged.add(
+                number, suspect(fit.entries[number], excess, _contradiction(fit, index, number, others))
+            )
     judged.compared.update(judged.suspects, *several.values())
     return judged
 
@@ -304,15 +306,19 @@ def _judge_classes(fit: FitRows, index: int, held_out: HeldOut, rows: np.ndarray
         labels = {number: fit.entries[number].values[index] for number in numbers}
         for number, label in labels.items() if len({*labels.values()}) > 1 else ():
             others = [other for other in numbers if labels[other] != label]
-            judged.add(number, suspect(fit.entries[number], math.inf, _contradiction(fit, index, others)))
+            judged.add(
+                number, suspect(fit.entries[number], math.inf, _contradiction(fit, index, number, others))
+            )
     return judged
 
 
-def _contradiction(fit: FitRows, index: int, others: Sequence[int]) -> str:
-    listed = [
-        f"{fit.text(index, fit.entries[other].values[index])} in row {fit.entries[other].place.row}"
-        for other in others[:SHOWN]
-    ]
+def _contradiction(fit: FitRows, index: int, number: int, others: Sequence[int]) -> str:
+    """Name the other values of the molecule of an entry, with their rows and names if these differ."""
+    name, listed = fit.entries[number].place.name, []
+    for other in (fit.entries[other] for other in others[:SHOWN]):
+        text = f"{fit.text(index, other.values[index])} in row {other.place.row}"
+        has_other_name = other.place.name not in ("", name)
+        listed.append(f"{text} ({other.place.name})" if has_other_name else text)
     more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
     return f"contradicts {', '.join(listed)}{more}"
 

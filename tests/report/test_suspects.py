@@ -86,7 +86,7 @@ def test_planted_values_are_found_and_right_ones_are_not(right, planted):
         assert one.lower < float(one.predicted) < one.upper < float(one.measured)
         assert one.excess > 1
     (contradiction,) = [text for text in of_row[ROWS + 1].reasons if "contradicts" in text]
-    assert contradiction.endswith("in row 6")
+    assert contradiction.endswith("in row 6 (c5)")
     rows = [one.place.row - 1 for one in examined.suspects]
     assert rows.index(ROWS + 1) < rows.index(5)  # the value that is farther from the prediction
     excess = [one.excess for one in examined.suspects if one.place.row - 1 in WRONG]
@@ -242,8 +242,8 @@ def test_classes(tmp_path):
     fit(table, "y", tmp_path / "model", members=3, encoder=None, refit=False, split="all", quiet=True)
     examined = examine(load_model(tmp_path / "model"))
     of_row = {one.place.row - 1: one for one in examined.suspects}
-    assert of_row[100].reasons == ("contradicts small in row 102",)
-    assert of_row[101].reasons == ("contradicts large in row 101",)
+    assert of_row[100].reasons == ("contradicts small in row 102 (c101)",)
+    assert of_row[101].reasons == ("contradicts large in row 101 (c100)",)
     assert math.isnan(of_row[100].probability)
     assert wrong in of_row
     assert of_row[wrong].probability < 0.5
@@ -279,8 +279,8 @@ def test_every_conflict_that_the_fit_names_is_suspicious_also_in_a_wide_interval
     examined = examine(load_model(tmp_path / "model"))
     assert examined.values == 62
     reasons = {one.place.row: one.reasons for one in examined.suspects}
-    assert reasons[8] == ("contradicts 0.9 in row 61",)
-    assert reasons[61] == ("contradicts 0.1 in row 8",)
+    assert reasons[8] == ("contradicts 0.9 in row 61 (c60)",)
+    assert reasons[61] == ("contradicts 0.1 in row 8 (c7)",)
     assert not {10, 62} & {*reasons}
 
 
