@@ -55,6 +55,7 @@ PAIR_COLUMNS = (
 )
 DRAWN, DRAWN_PAIRS, LISTED = 24, 12, 15  # suspects, pairs and exchanges on the page
 FEWEST = 3  # pairs of an exchange
+OPEN_BOND = "[*:1]"  # in the SMILES of a substituent
 
 
 def write_examined(
@@ -168,7 +169,7 @@ def _pair_lines(pair: PairChange) -> list[str]:
     first, second = pair.measured
     scale = ", of log10" if pair.is_logarithm else ""
     lines = [
-        f"{pair.before} to {pair.after}",
+        _exchange(pair.before, pair.after),
         f"{pair.target}: {first:.4g} to {second:.4g}",
         f"change{scale}: measured {pair.measured_change:+.3g}, predicted {pair.predicted_change:+.3g}",
         f"{where(pair.first)}; {where(pair.second)}",
@@ -191,17 +192,23 @@ def _exchanges(examined: Examined) -> Html:
         error = measured.std(ddof=1) / math.sqrt(len(pairs))
         size = abs(measured.mean()) * math.sqrt(len(pairs))
         changes = (rounded_error(measured.mean(), error, signed=True), f"{predicted.mean():+.3g}")
-        rows.append((size, [f"{before} to {after}", target, f"{len(pairs):,}", *changes]))
+        rows.append((size, [_exchange(before, after), target, f"{len(pairs):,}", *changes]))
     rows.sort(key=lambda row: -row[0])
     lead = paragraph(
         f"Exchanges with at least {FEWEST} pairs, the ones with the largest mean change times the root of "
-        "their number first. [*:1] is the open bond. The ± is the standard error of the mean.",
+        "their number first. * is the open bond. The ± is the standard error of the mean.",
         soft=True,
     )
     if not rows:
         return section(paragraph(f"No exchange has {FEWEST} pairs.", soft=True))
     header = ["exchange", "target", "pairs", "measured change", "predicted change"]
     return section(lead, heading("Mean changes"), table(header, [cells for _, cells in rows[:LISTED]]))
+
+
+def _exchange(before: str, after: str) -> str:
+    """Write an exchange of substituents for people, such as `Cl* → F*`; the files have SMILES."""
+    first, second = (text.replace(OPEN_BOND, "*").replace("[H]", "H") for text in (before, after))
+    return f"{first} → {second}"
 
 
 def where(place: TableRow) -> str:

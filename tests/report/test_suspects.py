@@ -143,6 +143,14 @@ def test_changes_of_matched_pairs(planted):
         assert pair.is_suspicious == bool({*places} & {one.place.row - 1 for one in examined.suspects})
 
 
+def test_the_page_writes_exchanges_without_numbers_of_bonds(planted):
+    examined = examine(load_model(planted[1]))
+    pair = replace(examined.pairs[0], before="Cl[*:1]", after="[H][*:1]", is_cliff=True)
+    page = suspects_files.suspects_page(replace(examined, pairs=(pair,) * 3), load_model(planted[1]))
+    assert page.count("Cl* → H*") == 4  # three cliffs, and their mean change
+    assert "[*:1]" not in page
+
+
 def read(file):
     with file.open(newline="") as stream:
         return [*csv.DictReader(stream)]
@@ -159,7 +167,9 @@ def test_the_command(planted, tmp_path, capsys, monkeypatch):
     assert {f"c{row}" for row in WRONG} <= {row["compound"] for row in rows}
     assert all(row["name"] == row["compound"] for row in rows)
     assert all(row["table_smiles"] == row["smiles"] for row in rows)
-    assert read(tmp_path / "model_suspects" / "pairs.csv")[0]["cliff"] in ("true", "false")
+    pairs = read(tmp_path / "model_suspects" / "pairs.csv")
+    assert pairs[0]["cliff"] in ("true", "false")
+    assert all("[*:1]" in pair["before"] for pair in pairs)
     page = (tmp_path / "model_suspects" / "suspects.html").read_text()
     assert page.count("<figure") >= len(rows)
     assert "c17, row 18 (line 19) of table.csv" in page
