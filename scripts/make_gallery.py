@@ -96,7 +96,7 @@ def take_service(page: Page, ending: str) -> None:
     page.get_by_text("What next").click()
     page.get_by_label("Limit").fill(GOAL)
     page.get_by_role("button", name="Compute probabilities").click()
-    page.get_by_role("columnheader", name="Probability").wait_for()
+    page.get_by_role("columnheader", name="probability").wait_for()
     page.wait_for_timeout(3_000)  # the structures
     write_picture(f"serve_table{ending}", page.locator("#table").screenshot())
     page.get_by_role("button", name="Open imipramine").click()

@@ -6,9 +6,10 @@ import openpyxl
 import pytest
 from rdkit import Chem
 
+from molslice.cli import main
 from molslice.inference.load import load_model
 from tests.browser import NEEDS_BROWSER
-from tests.serve.running import wait_until
+from tests.serve.running import Running, wait_until
 
 pytestmark = NEEDS_BROWSER
 LIST = "smiles\tname\nCCO\tethanol\nC(\tbroken\nc1ccccc1\tbenzene\nCCCC"
@@ -52,7 +53,7 @@ def test_a_pasted_list_is_a_table_with_names_structures_and_reasons(open_page):
     assert cells(page, 1) == ["not valid SMILES: parenthesis at position 2 is not closed: C("]
     float(cells(page, 0)[0])
     assert page.locator("#rows thead th").first.inner_text().startswith("Molecule")
-    assert page.locator("#rows thead th").nth(1).inner_text().split("\n") == ["gap", "eV"]
+    assert page.locator("#rows thead th").nth(1).inner_text().split("\n") == ["gap_eV"]
     wait_until(lambda: page.evaluate("document.querySelector('#rows img').naturalWidth > 100"))
     assert page.locator("#result").is_hidden()
 
@@ -98,7 +99,7 @@ def test_a_heading_sorts_and_failed_rows_stay_at_the_end(open_page):
     paste(page, LIST, 4)
     before = values_of(page)
     heading = page.locator("#rows thead th").nth(1)
-    button = page.get_by_role("button", name="gap eV")
+    button = page.get_by_role("button", name="gap_eV")
     button.focus()
     page.keyboard.press("Enter")
     assert heading.get_attribute("aria-sort") == "ascending"
@@ -183,7 +184,7 @@ def test_the_rows_that_are_shown_are_saved_in_their_order(open_page, tmp_path):
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert [row["name"] for row in rows] == ["=1+1", 'a "broken", one', "benzene", ""]
     assert list(rows[0]) == ["smiles", "name", "gap_eV", "error"]
-    page.get_by_role("button", name="gap eV").click()
+    page.get_by_role("button", name="gap_eV").click()
     page.get_by_label("At least").fill("-1e9")  # not the row that failed
     wanted = listed(page)
     assert len(wanted) == 3
@@ -338,8 +339,8 @@ def test_ten_thousand_rows_are_shown_page_by_page(open_page):
     assert listed(page)[0] == "m50"
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.get_by_role("button", name="size m").click()
-    page.get_by_role("button", name="size m").click()
+    page.get_by_role("button", name="size_m", exact=True).click()
+    page.get_by_role("button", name="size_m", exact=True).click()
     assert values_of(page)[::4][:3] == [9999.0, 9998.0, 9997.0]
     page.get_by_label("At most").fill("20")
     assert state.inner_text().startswith("21 of 10,000 molecules match")
@@ -352,9 +353,9 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     show_fake(page, 90, 90)
     headings = [text.split("\n") for text in page.locator("#rows thead th").all_inner_texts()]
     assert [" ".join(lines) for lines in headings] == [
-        *("Molecule", "size m", "90% interval by width"),
-        *("grade: low probability", "grade: B: medium probability", "grade: high probability", "90% set"),
-        "Domain by similarity",
+        *("Molecule", "size_m", "size_lower, _upper 90% interval, by width"),
+        *("grade_low probability", "grade_B: medium probability", "grade_high probability"),
+        *("grade_set 90% set", "domain by nearest_similarity"),
     ]
     assert cells(page, 0) == [
         "0.0",
@@ -370,8 +371,8 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     assert listed(page)[:2] == ["m41", "m82"]  # 11 * 41 and 11 * 82 leave 1 and 2
     page.get_by_role("button", name="90% interval of size, by width").click()
     assert listed(page)[:2] == ["m0", "m49"]  # without an end, and 11 * 49 leaves 89
-    page.get_by_role("button", name="Domain by similarity").click()
-    page.get_by_role("button", name="Domain by similarity").click()
+    page.get_by_role("button", name="domain by nearest_similarity").click()
+    page.get_by_role("button", name="domain by nearest_similarity").click()
     assert cells(page, 0)[-1].split("\n")[0] == "outside, 0.97"
     page.get_by_label("Domain").select_option("like the training molecules")
     assert page.locator("#table-state").inner_text().startswith("45 of 90 molecules match")
@@ -430,7 +431,7 @@ def test_the_other_models_are_shown_beside_a_list(open_page, model_folders, tmp_
     page.get_by_role("button", name="Add second").click()
     wait_until(lambda: page.locator("#beside").is_hidden())
     headings = [text.split("\n") for text in page.locator("#rows thead th").all_inner_texts()]
-    assert headings[1:] == [["gap", "first, eV"], ["gap", "second, eV"], ["logp", "second"]]
+    assert headings[1:] == [["gap_eV", "first"], ["gap_eV", "second"], ["logp", "second"]]
     wanted = load_model(model_folders["second"]).predict(["CCO", "c1ccccc1", "CCCC"])
     for row, (gap, logp) in zip((0, 2, 3), wanted, strict=True):
         assert list(map(float, cells(page, row)))[1:] == [
@@ -561,7 +562,7 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
     assert asked["predict"][0]["model"] == "fitted"
     heading = page.locator("#rows thead th").nth(1)
     assert (heading.inner_text().split("\n"), heading.get_attribute("aria-sort")) == (
-        ["Probability", "size > 1.5"],
+        ["probability", "size > 1.5"],
         "descending",
     )
     assert listed(page)[:2] == ["m59", "m58"]
@@ -582,12 +583,12 @@ def test_what_next_ranks_by_a_goal_and_chooses_diverse_molecules(open_page, tmp_
         {
             "format": "csv",
             "rows": [55, 60],
-            "columns": {"probability of size > 1.5": ["0.54", "0.59"], "similarity_before": ["0", "0.25"]},
+            "columns": {"probability": ["0.54", "0.59"], "similarity_before": ["0", "0.25"]},
         }
     ]
-    page.get_by_role("button", name="size m", exact=True).click()  # shows all again
+    page.get_by_role("button", name="size_m", exact=True).click()  # shows all again
     assert len(listed(page)) == 50
-    assert page.evaluate("document.activeElement.textContent") == "sizem"
+    assert page.evaluate("document.activeElement.textContent") == "size_m"
 
 
 def test_small_probabilities_are_not_shown_as_zero(open_page):
@@ -607,5 +608,34 @@ def test_small_probabilities_are_not_shown_as_zero(open_page):
     wait_until(lambda: page.locator("#table-progress").is_hidden() and len(cells(page, 0)[0]) > 0)
     texts = {cells(page, row)[0] for row in range(50)}
     assert texts <= {"<0.001", "0.00423", "0.0567", "0.590", ">0.999", "1", "0"}
-    page.get_by_role("button", name="Probability size").click()
+    page.get_by_role("button", name="probability size").click()
     assert {"<0.001", "0.00423", "0"} <= {cells(page, row)[0] for row in range(50)}
+
+
+def test_the_page_has_the_columns_of_the_command(browser, tmp_path):
+    """The table and the download have the names and the cells of `molslice predict` with the same options."""
+    source, written = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("smiles,name\nCCO,ethanol\nC(,broken\nc1ccccc1O,phenol\n")
+    options = ["--interval", "0.9", "--domain", "--quiet"]
+    assert main(["predict", "solubility", "--input", str(source), "--output", str(written), *options]) == 0
+    wanted = list(csv.DictReader(written.open()))
+    with Running("solubility") as server:
+        page = browser.new_context(accept_downloads=True).new_page()
+        page.goto(f"http://{server.host}:{server.port}")
+        page.wait_for_selector("#model option", state="attached")
+        paste(page, source.read_text().replace(",", "\t"), 3)
+        headings = page.locator("#rows thead button > :first-child").all_inner_texts()
+        saved(page, "CSV", tmp_path / "saved.csv")
+        page.set_input_files("#file", source)
+        wait_until(lambda: page.locator("#table-title").inner_text() == "in.csv: solubility")
+        saved(page, "CSV", tmp_path / "file.csv")
+        page.context.close()
+    assert headings == [
+        *("Molecule", "log_solubility_log ug/mL", "log_solubility_lower, _upper", "domain"),
+    ]
+    columns = {name for title in headings[1:] for name in title.replace(" _", " log_solubility_").split(", ")}
+    assert columns <= set(wanted[0])
+    for path in (tmp_path / "saved.csv", tmp_path / "file.csv"):
+        rows = list(csv.DictReader(path.open()))
+        assert sorted(rows[0]) == sorted(wanted[0])
+        assert rows == wanted

@@ -169,7 +169,7 @@ export function setFormats(formats) {
 async function save(format) {
   const all = order === null && !chosen && matching.length === source.rows.length;
   const added = {};
-  if (goal) added[`probability of ${goal}`] = matching.map(({ probability }) => String(probability ?? ""));
+  if (goal) added.probability = matching.map(({ probability }) => String(probability ?? ""));
   if (chosen) added.similarity_before = matching.map(({ before }) => String(before));
   for (const card of source.beside ?? []) Object.assign(added, savedColumns(card));
   downloadState.textContent = "Writing …";
@@ -185,10 +185,11 @@ async function save(format) {
 function savedColumns({ name, targets, intervals }) {
   const cells = (read) => matching.map((row) => String((row.beside?.[name]?.values && read(row.beside[name])) ?? ""));
   const saved = {};
-  for (const { column, kind } of targets) {
+  for (const target of targets) {
+    const { column, kind } = target;
     saved[`${name}: ${column}`] = cells(({ values }) => values[column]);
     if (kind !== "regression" || !intervals) continue;
-    for (const end of ["lower", "upper"]) saved[`${name}: ${column}_${end}`] = cells(({ uncertainty }) => uncertainty[end][column]);
+    for (const end of ["lower", "upper"]) saved[`${name}: ${start(target)}_${end}`] = cells(({ uncertainty }) => uncertainty[end][column]);
   }
   return saved;
 }
@@ -201,7 +202,12 @@ function molecules(number) {
   return `${count(number)} molecule${number === 1 ? "" : "s"}`;
 }
 
-// The columns: `id`, `title`, `key` by which rows are sorted (null at the end), and the cell of a row.
+// The beginning of the names of the columns beside a prediction, as in files.
+function start({ name, unit, column }) {
+  return unit ? name : column;
+}
+
+// The columns: `id`, `title`, which is the name in files, `key` by which rows are sorted (null at the end), and the cell of a row.
 function columnsOf(shown) {
   const { beside = [], model, domain: hasDomain } = shown;
   const all = [{ id: "molecule", title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
@@ -210,8 +216,8 @@ function columnsOf(shown) {
     all.push({
       id: "domain",
       isNumber: true,
-      title: "Domain",
-      hint: "by similarity",
+      title: "domain",
+      hint: "by nearest_similarity",
       key: (row) => row.domain?.neighbors[0]?.similarity ?? null,
       cell: (row) => domainCell(row.domain),
     });
@@ -222,7 +228,7 @@ function columnsOf(shown) {
       id: "probability",
       isNumber: true,
       isProbability: true,
-      title: "Probability",
+      title: "probability",
       hint: goal,
       key: (row) => row.probability ?? null,
       cell: (row) => element("td", { className: "number", text: typeof row.probability === "number" ? probabilityText(row.probability) : "" }),
@@ -231,8 +237,8 @@ function columnsOf(shown) {
   if (chosen) {
     all.splice(1, 0, {
       id: "before",
-      title: "Similarity",
-      hint: "to those before",
+      title: "similarity_before",
+      hint: "to those above",
       key: (row) => row.before,
       cell: (row) => element("td", { className: "number", text: row.before.toFixed(2) }),
     });
@@ -240,39 +246,39 @@ function columnsOf(shown) {
   return all;
 }
 
-// The columns of one model. `of` returns its prediction for a row, and `start` begins the names of its columns. `model` is
-// its name if there are several.
-function predictionColumns({ targets, intervals }, of, start, model) {
+// The columns of one model. `of` returns its prediction for a row, and `prefix` begins the `id` of its columns. `model`
+// is its name if there are several.
+function predictionColumns({ targets, intervals }, of, prefix, model) {
   const all = [];
   const named = (label) => (model ? `${label} (${model})` : label);
   for (const [place, target] of targets.entries()) {
-    const { column, name, unit, kind } = target;
+    const { column, name, kind } = target;
     const value = (row) => of(row)?.values?.[column] ?? null;
     all.push({
-      id: `${start}${column}`,
+      id: `${prefix}${column}`,
       isNumber: true,
       isProbability: kind !== "regression",
-      title: name,
-      hint: [model, kind === "regression" ? unit : "probability"].filter(Boolean).join(", "),
+      title: column,
+      hint: [model, kind === "regression" ? "" : "probability"].filter(Boolean).join(", "),
       key: value,
       cell: (row) => cellOf(of(row), { className: "number" }, (predicted) => valueText(predicted, { ...target, unit: "" })),
     });
     if (!intervals) continue;
     if (kind === "regression") {
       all.push({
-        id: `${start}${column} width`,
+        id: `${prefix}${column} width`,
         isNumber: true,
-        title: `${PERCENT} interval`,
-        hint: [model, "by width"].filter(Boolean).join(", "),
+        title: `${start(target)}_lower, _upper`,
+        hint: [model, `${PERCENT} interval, by width`].filter(Boolean).join(", "),
         label: named(`${PERCENT} interval of ${name}, by width`),
         key: (row) => (value(row) === null ? null : width(of(row).uncertainty, column)),
         cell: (row) => cellOf(of(row), { className: "bounds" }, (predicted) => boundsText(predicted, { ...target, unit: "" })),
       });
     } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
       all.push({
-        id: `${start}${column} set`,
-        title: `${PERCENT} set`,
-        hint: model,
+        id: `${prefix}${column} set`,
+        title: `${stem(target) ?? column}_set`,
+        hint: [model, `${PERCENT} set`].filter(Boolean).join(", "),
         label: named(`${PERCENT} set of ${kind === "multiclass" ? stem(target) : name}`),
         key: (row) => (value(row) === null ? null : membersText(of(row), target)),
         cell: (row) => cellOf(of(row), {}, (predicted) => membersText(predicted, target)),
@@ -306,11 +312,16 @@ function domainCell(compared) {
 }
 
 function heading(column) {
-  const button = element("button", { type: "button" }, [element("span", { text: column.title })]);
+  const button = element("button", { type: "button" }, [element("span", {}, breakable(column.title))]);
   if (column.hint) button.append(element("span", { className: "soft", text: column.hint }));
   if (column.label) button.setAttribute("aria-label", column.label);
   button.addEventListener("click", () => sortBy(column));
   return element("th", { scope: "col" }, [button]);
+}
+
+// Return a name that may be broken after each _.
+function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((piece, place) => (place ? [element("wbr"), piece] : [piece]));
 }
 
 // Sort by a column: up, then down, then as in the source.
