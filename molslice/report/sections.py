@@ -320,7 +320,7 @@ def examples(measured: Measured) -> Html:
             parts.append(cards(f"{title} predictions of {name}, {split.label}", drawn))
     if table_rows is not None:
         command = shlex.join(["molslice", "suspects", short_name(measured.predictor)])
-        note = f"{command} lists the measured values that may be wrong, and pairs of similar molecules."
+        note = f"To list measured values that may be wrong, and pairs of similar molecules: {command}"
         parts.insert(0, paragraph(note))
     return section(*parts, *_left_out(measured))
 

@@ -508,7 +508,7 @@ def test_all_rows_of_another_table_are_test_rows(tmp_path, capsys):
     own = report(tmp_path / "fit", tmp_path / "own.html")
     page = Page(own).words
     suspects = (
-        "molslice suspects fit lists the measured values that may be wrong, and pairs of similar molecules."
+        "To list measured values that may be wrong, and pairs of similar molecules: molslice suspects fit"
     )
     assert suspects in page
     assert suspects not in words
