@@ -12,6 +12,8 @@ from molslice.chem.smiles import ChemError, parse_unguarded, quiet_rdkit
 from molslice.types import MoleculeArrays, MolsliceError
 
 DRAWINGS = (".svg", ".png")
+DARK_NITROGEN = (0.55, 0.68, 1.0)  # RDKit's own blue is too dark on a dark background
+LETTER_SIZE = 22  # the smallest in a drawing of a SMILES, which a page shows much smaller
 WIDTH, HEIGHT = 500, 400  # pixels
 SMILES_WIDTH, SMILES_HEIGHT = 480, 320
 
@@ -39,7 +41,7 @@ def draw_molecule(
     drawer = kind(WIDTH, HEIGHT)
     drawer.drawOptions().addAtomIndices = numbered
     if dark:
-        rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+        _set_dark(drawer)
     drawer.drawOptions().clearBackground = dark is None
     try:
         mol = rebuild(molecule).mol
@@ -63,8 +65,9 @@ def draw_smiles(smiles: str, *, dark: bool = False) -> str:
     with quiet_rdkit():
         mol = parse_unguarded(smiles, as_written=True)
         drawer = rdMolDraw2D.MolDraw2DSVG(SMILES_WIDTH, SMILES_HEIGHT)
+        drawer.drawOptions().minFontSize = LETTER_SIZE
         if dark:
-            rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+            _set_dark(drawer)
         drawer.drawOptions().clearBackground = False
         rdMolDraw2D.PrepareAndDrawMolecule(drawer, mol)
         return finish_drawing(drawer).decode()
@@ -77,6 +80,12 @@ def drawer_kind(ending: str) -> type:
     if ending == ".png" and not hasattr(rdMolDraw2D, "MolDraw2DCairo"):
         raise MolsliceError("this RDKit cannot write PNG; write .svg")
     return rdMolDraw2D.MolDraw2DSVG if ending == ".svg" else rdMolDraw2D.MolDraw2DCairo
+
+
+def _set_dark(drawer: Any) -> None:  # noqa: ANN401
+    """Set colors that can be read on a dark background."""
+    rdMolDraw2D.SetDarkMode(drawer.drawOptions())
+    drawer.drawOptions().updateAtomPalette({7: DARK_NITROGEN})
 
 
 def finish_drawing(drawer: Any) -> bytes:  # noqa: ANN401

@@ -497,17 +497,30 @@ def test_a_refused_goal_is_an_error(open_page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_wide_tables_scroll_in_themselves_and_pictures_have_no_background(open_page, theme, width):
+def test_tables_fit_the_window_and_pictures_have_no_background(open_page, theme, width):
     page = open_page(color_scheme=theme, viewport={"width": width, "height": 800})
     show_fake(page, 60, 60)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     if width == 390:
+        scroll = page.locator("#table-scroll")
+        assert scroll.evaluate("box => box.scrollWidth <= box.clientWidth")
+        for cell in page.locator("#rows tbody tr").nth(1).locator("td").all():
+            box = cell.bounding_box()
+            assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+        domain = page.locator("#rows td.domain").first
+        assert domain.evaluate("cell => getComputedStyle(cell, '::before').content") == '"domain"'
+        assert page.locator("#rows .open img").first.bounding_box()["width"] > 130
+        for heading in page.locator("#rows thead th").all():  # still sorts
+            assert heading.bounding_box()["x"] + heading.bounding_box()["width"] <= 390
+    else:
+        page.set_viewport_size({"width": 700, "height": 800})
         scroll = page.locator("#table-scroll")
         assert scroll.evaluate("box => box.scrollWidth > box.clientWidth")
         assert "linear-gradient" in scroll.evaluate("box => getComputedStyle(box).backgroundImage")
         scroll.focus()
         page.keyboard.press("ArrowRight")
         wait_until(lambda: scroll.evaluate("box => box.scrollLeft") > 0)
+        page.set_viewport_size({"width": width, "height": 800})
     page.unroute("**/models")
     page.reload()
     page.wait_for_selector("#model option", state="attached")
@@ -639,3 +652,26 @@ def test_the_page_has_the_columns_of_the_command(browser, tmp_path):
         rows = list(csv.DictReader(path.open()))
         assert sorted(rows[0]) == sorted(wanted[0])
         assert rows == wanted
+
+
+def test_a_similarity_is_written_once_and_minus_signs_are_hyphens(open_page):
+    page = open_page()
+    show_fake(page, 60, 60)
+    reason = "similarity 0.10 to the nearest training molecule, below 0.20"
+    answer = {"model": "fitted", "targets": [SIZE, *CLASSES], "rows": 60, "predictions": fake_rows(60)}
+    answer["predictions"][0]["domain"] |= {"place": "outside", "reason": reason}
+    page.route("**/files/x/rows", lambda route: route.fulfill(json=answer))
+    page.get_by_role("button", name="Show the rows of big.csv").click()
+    wait_until(lambda: reason in cells(page, 0)[-1])
+    assert cells(page, 0)[-1].split("\n") == ["outside", "", reason]
+    page.get_by_label("At most").fill("\N{MINUS SIGN}1")  # as it is copied from texts
+    assert page.get_by_label("At most").get_attribute("aria-invalid") is None
+    page.get_by_label("At most").fill("")
+    page.unroute("**/models")
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="caffeine").click()
+    page.get_by_role("button", name="Compute").click()
+    page.wait_for_selector("#contributions-scale", state="visible")
+    assert page.locator("#contributions-scale span").first.inner_text().startswith("-")
+    assert "\N{MINUS SIGN}" not in page.locator("body").inner_text()

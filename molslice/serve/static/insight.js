@@ -90,7 +90,7 @@ async function explain() {
     pictureField.hidden = false;
     const largest = Math.max(...answer.atoms.map(({ contribution }) => Math.abs(contribution)));
     const [low, , high] = scale.children;
-    [low.textContent, high.textContent] = [`−${withTwoDigits(largest)}`, `+${withTwoDigits(largest)}${answer.unit ? ` ${answer.unit}` : ""}`];
+    [low.textContent, high.textContent] = [`-${withTwoDigits(largest)}`, `+${withTwoDigits(largest)}${answer.unit ? ` ${answer.unit}` : ""}`];
     scale.hidden = !(largest > 0);
   } catch (error) {
     if (number === latest) contributionsText.textContent = error.message;

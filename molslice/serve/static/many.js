@@ -307,7 +307,8 @@ function stem(target) {
 function domainCell(compared) {
   const [nearest] = compared?.neighbors ?? [];
   if (!nearest) return element("td");
-  const place = `${compared.place}, ${nearest.similarity.toFixed(2)}${compared.is_training ? "; in the training table" : ""}`;
+  const similarity = compared.reason.startsWith("similarity ") ? "" : `, ${nearest.similarity.toFixed(2)}`; // the reason has it
+  const place = `${compared.place}${similarity}${compared.is_training ? "; in the training table" : ""}`;
   return element("td", { className: "domain" }, [place, ...(compared.reason ? [element("p", { className: "soft", text: compared.reason })] : [])]);
 }
 
@@ -321,7 +322,7 @@ function heading(column) {
 
 // Return a name that may be broken after each _.
 function breakable(name) {
-  return name.split(/(?<=_)/).flatMap((piece, place) => (place ? [element("wbr"), piece] : [piece]));
+  return name.split(/(?<=\w_)/).flatMap((piece, place) => (place ? [element("wbr"), piece] : [piece]));
 }
 
 // Sort by a column: up, then down, then as in the source.
@@ -362,7 +363,7 @@ function sorted(rows) {
 // Return the limits of the filter; null for one that is empty or no number.
 function markLimits() {
   return limits.map((field) => {
-    const given = field.value.trim().replace(",", ".");
+    const given = field.value.trim().replace(",", ".").replace("\u2212", "-"); // the minus sign of texts
     const number = given === "" ? null : Number(given);
     const isWrong = number !== null && !Number.isFinite(number);
     if (isWrong) field.setAttribute("aria-invalid", "true");
@@ -394,11 +395,18 @@ function made(row) {
   button.addEventListener("click", () => { opened = button; openRow(row); });
   if (row.error === null) drawIn(picture, row.smiles, "");
   else { picture.remove(); button.disabled = true; }
-  const cells = row.error === null ? columns.slice(1).map(({ cell }) => cell(row))
+  const cells = row.error === null ? columns.slice(1).map((column) => titled(column.cell(row), column))
     : [element("td", { colspan: columns.length - 1, className: "failed", text: row.name ? `${row.error}: ${row.smiles}` : row.error })];
   const line = element("tr", {}, [element("th", { scope: "row" }, [button]), ...cells]);
   elements.set(row, line);
   return line;
+}
+
+// Name a cell by its column, for narrow screens.
+function titled(cell, { title, hint }) {
+  const said = hint?.replace(/(^|, )by .*/, ""); // without how it sorts
+  cell.dataset.title = said ? `${title} (${said})` : title;
+  return cell;
 }
 
 function turn(pages) {

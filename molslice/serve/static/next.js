@@ -59,7 +59,7 @@ goalForm.addEventListener("submit", async (event) => {
   event.preventDefault();
   const asked = source;
   const turn = ++computing;
-  const goal = `${property.value} ${relation.value} ${limit.value.trim().replace(",", ".")}`;
+  const goal = `${property.value} ${relation.value} ${limit.value.trim().replace(",", ".").replace("\u2212", "-")}`;
   const rows = asked.rows.filter(({ error }) => error === null);
   showState("");
   note.textContent = "";
