@@ -114,6 +114,7 @@ def draw_colored(
     heading: str,
     lines: Sequence[str] = (),
     scale: str,
+    equation: str = "",
     diverging: bool = True,
     matrix: Matrix | None = None,
     largest: float | None = None,
@@ -130,6 +131,7 @@ def draw_colored(
         heading: The title, one line.
         lines: Further lines in small letters below the title.
         scale: What the colors mean, with the unit.
+        equation: A line in small letters below it: how the values add up; "" for no line.
         diverging: Whether values may be negative.
         matrix: A matrix to draw beside the structure, or `None`.
         largest: The absolute value where the colors end, which the scale below the structure states; None for
@@ -148,8 +150,8 @@ def draw_colored(
     largest = float(np.abs(values).max()) if largest is None else largest
     width, height = _size(mol)
     texts = (LETTER * LARGE * len(heading), *(LETTER * SMALL * len(line) for line in lines))
-    needed = int(max(*texts, LETTER * SMALL * len(scale))) + 2 * MARGIN
-    top, bottom = MARGIN // 2 + LINE + 24 * len(lines), 74
+    needed = int(max(*texts, LETTER * SMALL * max(len(scale), len(equation)))) + 2 * MARGIN
+    top, bottom = MARGIN // 2 + LINE + 24 * len(lines), 74 + 22 * bool(equation)
     side = 0 if matrix is None else _matrix_side(matrix)
     full = max(width + side, min(needed, 2 * WIDEST))
     width = full - side
@@ -167,7 +169,7 @@ def draw_colored(
     _write(drawer, heading, MARGIN, MARGIN // 2 + LINE / 2, LARGE, theme.ink)
     for number, line in enumerate(lines):
         _write(drawer, line, MARGIN, MARGIN // 2 + LINE + 24 * number + 10, SMALL, theme.soft)
-    _draw_scale(drawer, width / 2, top + height + 8, largest, scale, diverging, theme)
+    _draw_scale(drawer, width / 2, top + height + 8, largest, (scale, equation), diverging, theme)
     if matrix is not None:
         _draw_matrix(drawer, matrix, width, top, side, theme)
     return finish_drawing(drawer)
@@ -357,7 +359,7 @@ def _draw_scale(
     center: float,
     top: float,
     largest: float,
-    caption: str,
+    captions: Sequence[str],
     diverging: bool,
     theme: Theme,
 ) -> None:
@@ -378,7 +380,8 @@ def _draw_scale(
         shown = _shown(value, digits, diverging) if value else "0"
         place = left + BAR_WIDTH * number / (len(ends) - 1)
         _write(drawer, shown, place, top + BAR_HEIGHT + 13, SMALL, theme.ink, 0)
-    _write(drawer, caption, center, top + BAR_HEIGHT + 37, SMALL, theme.soft, 0)
+    for number, caption in enumerate(captions):
+        _write(drawer, caption, center, top + BAR_HEIGHT + 37 + 22 * number, SMALL, theme.soft, 0)
 
 
 def _frame(

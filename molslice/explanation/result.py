@@ -197,6 +197,7 @@ class Contributions:
             heading=str(self.headline),
             lines=[line for line in (_shortened(name or self.smiles), self.warning, self.note) if line],
             scale=f"contribution of the atom to {with_unit(self._explained, self.unit)}",
+            equation=self.short_equation,
             largest=largest,
             ground=ground,
         )
@@ -214,11 +215,27 @@ class Contributions:
         return f"{self.target}, class {self.class_name}" if named else self.target
 
     @property
+    def _is_headline(self) -> bool:
+        """Whether the explained number is the headline, not its log-odds, its logarithm or another number."""
+        return self.headline.unit == self.unit and not self.note
+
+    @property
+    def short_equation(self) -> str:
+        """The explained number as a sum in a few words, rounded as the headline where it is the headline."""
+        unit, interval = self.unit, self.headline.interval
+        baseline, prediction = _number(self.baseline, ""), _number(self.prediction, unit)
+        if self._is_headline and interval is not None:
+            prediction, *_ = rounded_interval(self.prediction, *interval)
+            shift = self.baseline - self.prediction  # moves the interval, so that the decimals are the same
+            baseline, *_ = rounded_interval(self.baseline, *(end + shift for end in interval))
+            prediction = f"{prediction} {unit}".rstrip()
+        return f"baseline {baseline} + atoms = {prediction}"
+
+    @property
     def equation(self) -> str:
         """The explained number as a sum."""
         difference = self.prediction - self.baseline
-        is_headline = self.headline.unit == self.unit and not self.note
-        explained = "" if is_headline else f"{_number(self.prediction, self.unit)} "
+        explained = "" if self._is_headline else f"{_number(self.prediction, self.unit)} "
         return (
             f"{explained}= {_number(self.baseline, '')} for the saturated hydrocarbon with this skeleton "
             f"{'-' if difference < 0 else '+'} {_number(abs(difference), '')} from the atoms"

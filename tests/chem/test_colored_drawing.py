@@ -190,3 +190,10 @@ def test_numbers_keep_away_from_the_letters_of_labels(smiles):
     (low, high), (below, above) = box(label), box(number)
     gaps = np.maximum(below - high, low - above)
     assert gaps.max() > 2  # pixels, across or up
+
+
+def test_an_equation_has_its_line_below_the_scale():
+    plain, with_sum = picture("CCO", [1.0, 0.0, -1.0]), picture("CCO", [1.0, 0.0, -1.0], equation="a = b")
+    heights = [int(re.search(r"height='(\d+)px'", text)[1]) for text in (plain, with_sum)]
+    assert heights[1] == heights[0] + 22
+    assert with_sum.count("<path") > plain.count("<path")

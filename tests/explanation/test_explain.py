@@ -178,6 +178,8 @@ def test_the_picture_has_the_prediction_and_the_name(drawn):
     replace(exact, note="the mean log-odds of 2 members").picture(name="methanol")
     assert drawn[0]["heading"] == "gap: 3.568 eV"
     assert drawn[0]["scale"] == "contribution of the atom to gap (eV)"
+    assert drawn[0]["equation"] == "baseline 5 + atoms = 3.568 eV"
+    assert drawn[1]["equation"] == "baseline 5 + atoms = 3.568 log-odds"
     assert drawn[0]["lines"] == ["CO"]  # steps and sums are in the JSON
     assert (drawn[0]["largest"], drawn[0]["ground"]) == (None, "white")
     assert drawn[1]["heading"] == "toxic, probability of class 1: 0.731"
@@ -189,6 +191,24 @@ def test_the_picture_has_the_prediction_and_the_name(drawn):
     assert made.equation == f"= 5 {skeleton} - 1.432 from the atoms"
     other = replace(classes, prediction=1.0, baseline=-0.25)
     assert other.equation == f"1 log-odds = -0.25 {skeleton} + 1.25 from the atoms"
+
+
+@pytest.mark.parametrize(
+    ("interval", "unit", "equation"),
+    [
+        ((-5.3, -2.4), "log mol/L", "baseline 1.2 + atoms = -3.9 log mol/L"),
+        ((-3.87, -3.81), "log mol/L", "baseline 1.235 + atoms = -3.850 log mol/L"),
+        ((-np.inf, -2.4), "log mol/L", "baseline 1.2 + atoms = -3.9 log mol/L"),
+        ((-5.3, -2.4), "mol/L", "baseline 1.235 + atoms = -3.85 log mol/L"),  # not what is explained
+    ],
+)
+def test_the_sum_in_the_picture_is_rounded_as_its_headline(drawn, interval, unit, equation):
+    Contributions(
+        *("CO", "m", "logS", "log mol/L", "", "shapley", ("C", "O"), np.array([1.0, -2.5]), None, None),
+        *(-3.85001, 1.2346, 0.0012, 0.1, 16),
+        headline=Headline("logS", unit, -3.85001, interval, 0.9),
+    ).picture()
+    assert drawn[0]["equation"] == equation
 
 
 def test_a_picture_of_maps_says_what_is_drawn(drawn, tmp_path):

@@ -172,6 +172,11 @@ def test_contributions_that_take_long_are_computed_on_request(open_page):
     wait_until(
         lambda: text.inner_text().endswith("gives 1.235 log-odds (size, probability of class 1: 1.235).")
     )
+    ends = {"level": 0.9, "lower": 0.2, "upper": 2.3}
+    explanation |= {"unit": "m", "headline": {**headline, "interval": ends}}  # one rounding on the whole page
+    page.get_by_role("button", name="Compute").click()
+    wait_until(lambda: text.inner_text().startswith("size: 1.0 m for"))
+    assert text.inner_text().endswith("plus 0.2 m from the atoms, gives 1.2 m.")
 
 
 def test_another_model_predicts_again(open_page):

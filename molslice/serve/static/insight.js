@@ -1,7 +1,7 @@
 // Why a prediction is what it is, and which training molecules are like the molecule.
 
 import { element, post } from "./request.js";
-import { rounded, withUnit } from "./numbers.js";
+import { rounded, roundedInterval, withUnit } from "./numbers.js";
 import { dark, drawIn } from "./structure.js";
 
 const contributions = document.getElementById("contributions");
@@ -80,10 +80,11 @@ async function explain() {
     if (number !== latest) return;
     const { headline } = answer;
     const same = headline.unit === answer.unit && !answer.note;
-    const prediction = `${withUnit(answer.prediction, answer.unit)}${same ? "" : ` (${headline.label}: ${withUnit(headline.value, headline.unit)})`}`;
-    contributionsText.textContent = `${answer.target}: ${withUnit(answer.baseline, answer.unit)} for the saturated hydrocarbon with the same `
-      + `skeleton, plus ${withUnit(answer.sum, answer.unit)} from the atoms, gives `
-      + `${prediction}.${answer.note ? ` This explains ${answer.note}.` : ""}${answer.warning ? ` ${answer.warning}.` : ""}`;
+    const [prediction, baseline, sum] = sumTexts(answer, same).map((text) => (answer.unit ? `${text} ${answer.unit}` : text));
+    const explanation = `${prediction}${same ? "" : ` (${headline.label}: ${withUnit(headline.value, headline.unit)})`}`;
+    contributionsText.textContent = `${answer.target}: ${baseline} for the saturated hydrocarbon with the same `
+      + `skeleton, plus ${sum} from the atoms, gives `
+      + `${explanation}.${answer.note ? ` This explains ${answer.note}.` : ""}${answer.warning ? ` ${answer.warning}.` : ""}`;
     const atoms = answer.atoms.map((atom) => `${atom.element}${atom.index} ${rounded(atom.contribution)}`);
     contributionsPicture.alt = `Contributions by atom: ${atoms.join(", ")}`;
     contributionsPicture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(answer.svg)}`;
@@ -95,6 +96,15 @@ async function explain() {
   } catch (error) {
     if (number === latest) contributionsText.textContent = error.message;
   }
+}
+
+// The prediction, the baseline and the sum of the atoms, with the decimals of the headline where it is explained.
+function sumTexts({ prediction, baseline, sum, headline: { interval } }, isHeadline) {
+  const numbers = [prediction, baseline, sum];
+  if (!isHeadline || interval === null) return numbers.map(rounded);
+  const { lower, upper } = interval;
+  const moved = (end, number) => (end === null ? null : number + end - prediction);
+  return numbers.map((number) => roundedInterval(number, moved(lower, number), moved(upper, number))[0]);
 }
 
 function withTwoDigits(number) {
