@@ -258,6 +258,11 @@ class ModelCard(BaseModel):
     method: str | None = Field(
         description="how by default: gradients take a second, shapley some; null without explanations"
     )
+    measured_widths: dict[str, float] = Field(
+        {},
+        description="distance of the 5% and the 95% quantile of the measured values behind the intervals, by "
+        "column: a 90% interval that is not narrower knows little more than their mean",
+    )
     conditions: list[str] = Field(description="conditions that a prediction needs, such as a temperature")
 
 

@@ -98,6 +98,15 @@ class ServedModel:
         limit = MASKED_MOLECULES if masks_whole else None
         return Explainer(self.plain, method=method, target=target, max_evaluations=limit)
 
+    def _measured_widths(self) -> dict[str, float]:
+        """Return `HeldOut.measured_width` at the level of the page by column, where it is known."""
+        calibration = _or_none(self.plain.find_calibration)
+        if calibration is None:
+            return {}
+        pairs = zip(calibration.targets, column_slices(self.plain.types), strict=True)
+        widths = {self.plain.columns[columns.start]: held.measured_width(LEVEL) for held, columns in pairs}
+        return {column: width for column, width in widths.items() if width is not None}
+
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
         types = [one for one in self.plain.types for _ in range(one.num_columns)]
@@ -119,6 +128,7 @@ class ServedModel:
             "domain": self.domain,
             "explanations": self.method is not None,
             "method": self.method,
+            "measured_widths": self._measured_widths(),
             "conditions": self.plain.condition_names,
         }
 

@@ -112,6 +112,17 @@ class HeldOut:
         """What the target is: `regression`, `classification` or `multiclass`."""
         return "multiclass" if self.classes else "regression" if self.line is None else "classification"
 
+    def measured_width(self, level: float) -> float | None:
+        """Return the width of the central part of the measured values that holds a share `level` of them.
+
+        It is the width of an interval that knows nothing of a molecule. None for classes, without rows, and
+        for a target whose logarithm was learned.
+        """
+        if self.kind != "regression" or self.logarithmic or not len(self.truth):
+            return None
+        low, high = np.quantile(self.truth, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+        return float(high - low)
+
     @property
     def errors(self) -> np.ndarray:
         """Absolute errors, float64 [n]."""

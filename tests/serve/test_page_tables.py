@@ -313,6 +313,7 @@ def show_fake(page, count, total):
         "domain": True,
         "explanations": False,
         "method": None,
+        "measured_widths": {"size_m": 50.0},
         "conditions": [],
     }
     job = {"id": "x", "name": "big.csv", "model": "fitted", "state": "done", "rows": total, "share": 1}
@@ -359,7 +360,7 @@ def test_intervals_sort_by_their_width_and_the_domain_by_similarity(open_page):
     ]
     assert cells(page, 0) == [
         "0.0",
-        "-1.0 to unlimited",
+        "-1.0 to unlimited\n\nwide",
         "0.100",
         "0.100",
         "0.100",
@@ -675,3 +676,15 @@ def test_a_similarity_is_written_once_and_minus_signs_are_hyphens(open_page):
     page.wait_for_selector("#contributions-scale", state="visible")
     assert page.locator("#contributions-scale span").first.inner_text().startswith("-")
     assert "\N{MINUS SIGN}" not in page.locator("body").inner_text()
+
+
+def test_an_interval_as_wide_as_the_measured_values_is_marked(open_page):
+    page = open_page()
+    show_fake(page, 60, 60)
+    rows = {name: cells(page, row)[1].split("\n")[-1] for row, name in enumerate(listed(page))}
+    widths = {f"m{place}": (place * 11) % 60 + 2 for place in range(1, 50)} | {"m0": float("inf")}
+    assert {name for name, text in rows.items() if text == "wide"} == {
+        name for name, width in widths.items() if width >= 50
+    }
+    hint = page.locator("#rows .bounds .soft").first.get_attribute("title")
+    assert hint == "wide interval: the model knows little more than the mean of the measured values"

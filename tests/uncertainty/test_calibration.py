@@ -317,3 +317,13 @@ def test_missing_arrays_are_named(tmp_path):
     (tmp_path / ARRAYS).unlink()
     with pytest.raises(MolsliceError, match=ARRAYS):
         Calibration.read(tmp_path, "regression", ["a", "b"])
+
+
+def test_the_measured_width_is_the_interval_that_knows_nothing_of_a_molecule():
+    truth, folds = np.arange(101.0), np.zeros(101, int)
+    held = HeldOut.of_rows("size", "regression", truth, np.full(101, 50.0), folds)
+    assert held.measured_width(0.9) == pytest.approx(90.0)
+    assert held.measured_width(0.5) == pytest.approx(50.0)
+    logarithmic = HeldOut.of_rows("dose", "regression", truth + 1, truth + 2, folds, logarithmic=True)
+    assert logarithmic.measured_width(0.9) is None
+    assert classification()[0].targets[0].measured_width(0.9) is None

@@ -4,7 +4,7 @@ import { probabilityText } from "./numbers.js";
 import { element } from "./request.js";
 import { saveRows } from "./saving.js";
 import { drawIn } from "./structure.js";
-import { boundsText, membersText, PERCENT, valueText } from "./table.js";
+import { boundsText, isWide, membersText, PERCENT, valueText, WIDE } from "./table.js";
 
 const PAGE_ROWS = 50;
 
@@ -248,7 +248,7 @@ function columnsOf(shown) {
 
 // The columns of one model. `of` returns its prediction for a row, and `prefix` begins the `id` of its columns. `model`
 // is its name if there are several.
-function predictionColumns({ targets, intervals }, of, prefix, model) {
+function predictionColumns({ targets, intervals, measured_widths: widths }, of, prefix, model) {
   const all = [];
   const named = (label) => (model ? `${label} (${model})` : label);
   for (const [place, target] of targets.entries()) {
@@ -272,7 +272,11 @@ function predictionColumns({ targets, intervals }, of, prefix, model) {
         hint: [model, `${PERCENT} interval, by width`].filter(Boolean).join(", "),
         label: named(`${PERCENT} interval of ${name}, by width`),
         key: (row) => (value(row) === null ? null : width(of(row).uncertainty, column)),
-        cell: (row) => cellOf(of(row), { className: "bounds" }, (predicted) => boundsText(predicted, { ...target, unit: "" })),
+        cell: (row) => {
+          const cell = cellOf(of(row), { className: "bounds" }, (predicted) => boundsText(predicted, { ...target, unit: "" }));
+          if (value(row) !== null && isWide(of(row), target, widths)) cell.append(element("p", { className: "soft", text: "wide", title: WIDE }));
+          return cell;
+        },
       });
     } else if (kind !== "multiclass" || stem(target) !== stem(targets[place + 1])) { // after the last of several classes
       all.push({

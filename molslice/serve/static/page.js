@@ -12,7 +12,7 @@ import { offerNext, stopNext } from "./next.js";
 import { readList } from "./pasted.js";
 import { element, post, request } from "./request.js";
 import { dark, drawIn, redraw } from "./structure.js";
-import { hideEndpoints, LEVEL, predictionTable, showEndpoints } from "./table.js";
+import { hideEndpoints, isWide, LEVEL, predictionTable, showEndpoints, WIDE } from "./table.js";
 
 const form = document.getElementById("molecule");
 const smiles = document.getElementById("smiles");
@@ -68,6 +68,12 @@ function card(name = models.value) {
   return cards.get(name) ?? { kind: "", intervals: false, domain: false, explanations: false, conditions: [] };
 }
 
+// What a table needs to know of a model.
+function described(name) {
+  const { targets, intervals, domain, measured_widths } = card(name);
+  return { targets, intervals, domain, measured_widths };
+}
+
 // What a prediction by a model has besides.
 function asked(name) {
   return { model: name || null, interval: card(name).intervals ? LEVEL : null, domain: card(name).domain };
@@ -110,7 +116,9 @@ function fitField() {
 function showPrediction(answer, text, conditions) {
   const [row] = answer.predictions;
   const model = card(answer.model);
-  values.replaceChildren(predictionTable(answer, row));
+  const wide = answer.targets.filter((target) => isWide(row, target, model.measured_widths)).map(({ name }) => name);
+  const hint = wide.length ? [element("p", { className: "hint", text: `${wide.join(", ")}: ${WIDE}.` })] : [];
+  values.replaceChildren(predictionTable(answer, row), ...hint);
   if (cards.size > 1) showEndpoints([...cards.values()], answer, text, conditions, chooseModel);
   if (row.domain !== null) showDomain(row.domain, answer.targets);
   if (model.explanations) showExplanation({ smiles: text, model: answer.model, conditions }, answer.targets, model.method);
@@ -158,10 +166,7 @@ async function predictList(text) {
   }
   const model = models.value;
   const conditions = givenConditions();
-  const { targets, intervals, domain } = card();
-  const source = {
-    title: "List", stem: "molecules", model, conditions, targets, rows: [], total: listed.length, intervals, domain,
-  };
+  const source = { ...described(model), title: "List", stem: "molecules", model, conditions, rows: [], total: listed.length };
   showTable(source, { list: text });
   showProgress(0);
   try {
@@ -244,9 +249,8 @@ async function showJob(job) {
   const answer = await request(`/files/${job.id}/rows`);
   if (number !== looks) return;
   const rows = answer.predictions.map((row, place) => ({ ...row, number: place + 1 }));
-  const { intervals, domain } = card(job.model);
   const stem = job.name.replace(/\.gz$/i, "").replace(/\.[^.]+$/, "");
-  const source = { title: job.name, stem, model: job.model, targets: answer.targets, rows, total: answer.rows, intervals, domain, job };
+  const source = { ...described(job.model), title: job.name, stem, model: job.model, targets: answer.targets, rows, total: answer.rows, job };
   showTable(source, null);
   offerOthers(source);
 }

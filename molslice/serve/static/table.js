@@ -25,6 +25,15 @@ export function valueText(row, target) {
   return texts(row, target)[0];
 }
 
+// Whether an interval is not narrower than the one of the measured values themselves; see HeldOut.measured_width.
+export function isWide(row, { column, kind }, widths = {}) {
+  if (kind !== "regression" || !row.uncertainty?.lower || !(column in widths)) return false;
+  const { lower, upper } = row.uncertainty;
+  return (upper[column] ?? Infinity) - (lower[column] ?? -Infinity) >= widths[column];
+}
+
+export const WIDE = "wide interval: the model knows little more than the mean of the measured values";
+
 export function boundsText(row, target) {
   const [, lower, upper] = texts(row, target);
   if (!lower) return "";
