@@ -415,6 +415,15 @@ def test_wrong_usage(molslice, words):
     assert "error:" in err
 
 
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(molslice, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    molslice("models")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    molslice("models")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
 @pytest.mark.parametrize("words", [["report", "x"], ["export", "x"], ["data", "show", "x", "--row", "0"]])
 def test_a_folder_for_a_file_to_write_is_refused_before_the_work(molslice, tmp_path, words):
     code, _, err = molslice(*words, "--out", str(tmp_path))

@@ -47,6 +47,9 @@ from molslice.version import __version__
 
 __all__ = ["build_parser", "find_verbs", "main"]
 
+# Waiting threads of OpenMP otherwise keep their cores busy, and a command takes a multiple of the time if
+# other programs need them. The variable is read when torch and scikit-learn are imported.
+SLEEPING_THREADS = ("OMP_WAIT_POLICY", "PASSIVE")
 # Otherwise the last garbage collection searches all objects of torch and RDKit, which takes a second.
 atexit.register(gc.freeze)
 
@@ -155,6 +158,7 @@ def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: AN
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, by default the one of `sys.argv`, and return the exit code."""
     open_streams()
+    os.environ.setdefault(*SLEEPING_THREADS)
     args = argparse.Namespace(debug=False)
     try:
         with _ended_by_signals(), warnings_as_messages():
