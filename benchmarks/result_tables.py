@@ -407,6 +407,7 @@ METHODS = {
     "fit without encoder": ("`molslice fit --no-encoder`", "`fit`, no encoder"),
     "tuned": ("`encoder-small`, fine-tuned, one network", "fine-tuned"),
     "frozen": ("`encoder-small`, frozen, linear model", "frozen"),
+    "minimol": ("MiniMol, frozen, linear model", "MiniMol"),
     "scratch": ("molslice, one network from random weights", "scratch"),
     "forest": ("random forest", "forest"),
     "boosting": ("gradient boosting", "boosting"),
