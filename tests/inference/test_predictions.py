@@ -126,7 +126,7 @@ def test_a_row_that_any_member_cannot_predict_has_its_reason(ensemble, monkeypat
 
     monkeypatch.setattr(member, "predict_molecules", partly)
     computed = ensemble.predict_with_errors([*SMILES, "oops"])
-    assert computed.errors == [None, NOT_FINITE, None, "non-ring atom 0 marked aromatic"]
+    assert computed.errors == [None, NOT_FINITE, None, "not valid SMILES: non-ring atom 0 marked aromatic"]
     assert np.isnan(computed.values[[1, 3]]).all()
     np.testing.assert_array_equal(computed.values[[0, 2], 0], expected[[0, 2]])
 
