@@ -415,13 +415,17 @@ def test_wrong_usage(molslice, words):
     assert "error:" in err
 
 
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(molslice, monkeypatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(molslice, monkeypatch):
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")
     molslice("models")
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
-    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert os.environ["GOMP_SPINCOUNT"] == "5"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    with monkeypatch.context() as patch:
+        patch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+        molslice("models")
+        assert "GOMP_SPINCOUNT" not in os.environ
     molslice("models")
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
 
 
 @pytest.mark.parametrize("words", [["report", "x"], ["export", "x"], ["data", "show", "x", "--row", "0"]])

@@ -47,9 +47,11 @@ from molslice.version import __version__
 
 __all__ = ["build_parser", "find_verbs", "main"]
 
-# Waiting threads of OpenMP otherwise keep their cores busy, and a command takes a multiple of the time if
-# other programs need them. The variable is read when torch and scikit-learn are imported.
-SLEEPING_THREADS = ("OMP_WAIT_POLICY", "PASSIVE")
+# How often a waiting thread of OpenMP looks for work before it sleeps. By default it looks for
+# milliseconds, and a command takes several times as long if many other programs need the cores. With
+# OMP_WAIT_POLICY=PASSIVE, it sleeps at once, and small models train half as fast. It is read when torch and
+# scikit-learn are imported.
+SPINS = ("GOMP_SPINCOUNT", "10000")
 # Otherwise the last garbage collection searches all objects of torch and RDKit, which takes a second.
 atexit.register(gc.freeze)
 
@@ -158,7 +160,8 @@ def _add_parser(parsers: Any, name: str, module: ModuleType) -> Any:  # noqa: AN
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, by default the one of `sys.argv`, and return the exit code."""
     open_streams()
-    os.environ.setdefault(*SLEEPING_THREADS)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault(*SPINS)
     args = argparse.Namespace(debug=False)
     try:
         with _ended_by_signals(), warnings_as_messages():
