@@ -40,7 +40,8 @@ def running_service(model: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            address = re.search(r"http://([\d.]+):(\d+)", process.stderr.readline())
+            lines = iter(process.stderr.readline, "")
+            address = next(filter(None, (re.search(r"http://([\d.]+):(\d+)", line) for line in lines)), None)
             if address is None:
                 raise RuntimeError("the service has not started")
             yield address[1], int(address[2])
