@@ -34,6 +34,7 @@ from molslice.inference.tables.result_formats import write_rows
 from molslice.inference.tables.table import Computed, predict_table
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
+from molslice.uncertainty.calibration import Calibration
 
 MOST_LEVELS = 16  # of intervals for which options are kept, because the held-out rows are in a file
 MASKED_MOLECULES = 512  # about, that a model of `molslice fit` predicts for an explanation, in some seconds
@@ -59,6 +60,7 @@ class ServedModel:
         plain: The loaded model.
         domain: Whether the model has training molecules to compare with.
         intervals: Whether the model has intervals or sets.
+        measured_widths: `HeldOut.measured_width` at the level of the page by column, where it is known.
         method: The method that explains its predictions by default; None if they cannot be explained.
         folders: Paths by which messages may name its folder, which messages to clients do not contain.
         options: `find_options` of the model, which remembers its latest results.
@@ -76,7 +78,9 @@ class ServedModel:
         if not self.plain.target_names:
             raise MolsliceError(f"{path} predicts no targets; serve a model that does")
         self.domain = self.plain.known_domain() is not None
-        self.intervals = _or_none(self.plain.find_calibration) is not None
+        calibration = _or_none(self.plain.find_calibration)
+        self.intervals = calibration is not None
+        self.measured_widths = {} if calibration is None else self._measured_widths(calibration)
         self.method: Method | None = next(filter(self._explains, METHODS), None)
         is_path = os.sep in path
         self.folders = (str(Path(path)), os.path.abspath(path), os.path.realpath(path)) if is_path else ()
@@ -98,11 +102,7 @@ class ServedModel:
         limit = MASKED_MOLECULES if masks_whole else None
         return Explainer(self.plain, method=method, target=target, max_evaluations=limit)
 
-    def _measured_widths(self) -> dict[str, float]:
-        """Return `HeldOut.measured_width` at the level of the page by column, where it is known."""
-        calibration = _or_none(self.plain.find_calibration)
-        if calibration is None:
-            return {}
+    def _measured_widths(self, calibration: Calibration) -> dict[str, float]:
         pairs = zip(calibration.targets, column_slices(self.plain.types), strict=True)
         widths = {self.plain.columns[columns.start]: held.measured_width(LEVEL) for held, columns in pairs}
         return {column: width for column, width in widths.items() if width is not None}
@@ -128,7 +128,7 @@ class ServedModel:
             "domain": self.domain,
             "explanations": self.method is not None,
             "method": self.method,
-            "measured_widths": self._measured_widths(),
+            "measured_widths": self.measured_widths,
             "conditions": self.plain.condition_names,
         }
 
