@@ -48,9 +48,14 @@ class SplitPredictions:
     columns: Sequence[slice]
 
     @property
+    def is_out_of_fold(self) -> bool:
+        """Whether the rows are the training rows of a fit, predicted by models without them."""
+        return self.name == "train" and self.is_unseen
+
+    @property
     def label(self) -> str:
-        """What the rows are called: training rows of a fit have predictions of models without them."""
-        return "cross-validated" if self.name == "train" and self.is_unseen else self.name
+        """What the rows are called."""
+        return "cross-validated" if self.is_out_of_fold else self.name
 
     def values(self, target: int) -> np.ndarray:
         """Return the predictions of a number, or probabilities of class 1 or of the first class, [n]."""
@@ -109,7 +114,7 @@ class Measured:
     @property
     def is_learned(self) -> bool:
         """Whether the judged rows are the training rows of a fit, predicted out of fold."""
-        return self.judged.label == "cross-validated"
+        return self.judged.is_out_of_fold
 
     @cached_property
     def uncertainty(self) -> Mapping[str, Any] | MolsliceError:

@@ -130,7 +130,7 @@ def _cases(measured: Measured, target: int) -> Iterator[_Case]:
     elif judged.is_unseen or not measured.is_own:
         of_fit = measured.is_own and isinstance(measured.predictor, FittedPredictor)
         splits.append((judged, "held-out" if of_fit else judged.name, "test" if of_fit else ""))
-        learned = [split for split in measured.splits if of_fit and split.name == "train" and split.is_unseen]
+        learned = [split for split in measured.splits if of_fit and split.is_out_of_fold]
         splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known = split.known(target)
