@@ -1,6 +1,6 @@
 // The table of many molecules, from a list or a file: sorted, filtered, page by page, and saved.
 
-import { probabilityText } from "./numbers.js";
+import { probabilityText, typedNumber } from "./numbers.js";
 import { element } from "./request.js";
 import { saveRows } from "./saving.js";
 import { drawIn } from "./structure.js";
@@ -207,7 +207,8 @@ function start({ name, unit, column }) {
   return unit ? name : column;
 }
 
-// The columns: `id`, `title`, which is the name in files, `key` by which rows are sorted (null at the end), and the cell of a row.
+// The columns: `id`, `title`, which is the name in files, `hint`, what it is, `order`, by what rows are sorted if it is not the
+// value, `key` by which they are sorted (null at the end), and the cell of a row.
 function columnsOf(shown) {
   const { beside = [], model, domain: hasDomain } = shown;
   const all = [{ id: "molecule", title: "Molecule", key: (row) => (row.name || row.smiles).toLowerCase() }];
@@ -217,7 +218,7 @@ function columnsOf(shown) {
       id: "domain",
       isNumber: true,
       title: "domain",
-      hint: "by nearest_similarity",
+      order: "nearest_similarity",
       key: (row) => row.domain?.neighbors[0]?.similarity ?? null,
       cell: (row) => domainCell(row.domain),
     });
@@ -269,7 +270,8 @@ function predictionColumns({ targets, intervals, measured_widths: widths }, of, 
         id: `${prefix}${column} width`,
         isNumber: true,
         title: `${start(target)}_lower, _upper`,
-        hint: [model, `${PERCENT} interval, by width`].filter(Boolean).join(", "),
+        hint: [model, `${PERCENT} interval`].filter(Boolean).join(", "),
+        order: "width",
         label: named(`${PERCENT} interval of ${name}, by width`),
         key: (row) => (value(row) === null ? null : width(of(row).uncertainty, column)),
         cell: (row) => {
@@ -318,7 +320,8 @@ function domainCell(compared) {
 
 function heading(column) {
   const button = element("button", { type: "button" }, [element("span", {}, breakable(column.title))]);
-  if (column.hint) button.append(element("span", { className: "soft", text: column.hint }));
+  const hint = [column.hint, column.order && `by ${column.order}`].filter(Boolean).join(", ");
+  if (hint) button.append(element("span", { className: "soft", text: hint }));
   if (column.label) button.setAttribute("aria-label", column.label);
   button.addEventListener("click", () => sortBy(column));
   return element("th", { scope: "col" }, [button]);
@@ -367,7 +370,7 @@ function sorted(rows) {
 // Return the limits of the filter; null for one that is empty or no number.
 function markLimits() {
   return limits.map((field) => {
-    const given = field.value.trim().replace(",", ".").replace("\u2212", "-"); // the minus sign of texts
+    const given = typedNumber(field.value);
     const number = given === "" ? null : Number(given);
     const isWrong = number !== null && !Number.isFinite(number);
     if (isWrong) field.setAttribute("aria-invalid", "true");
@@ -408,8 +411,7 @@ function made(row) {
 
 // Name a cell by its column, for narrow screens.
 function titled(cell, { title, hint }) {
-  const said = hint?.replace(/(^|, )by .*/, ""); // without how it sorts
-  cell.dataset.title = said ? `${title} (${said})` : title;
+  cell.dataset.title = hint ? `${title} (${hint})` : title;
   return cell;
 }
 

@@ -1,5 +1,6 @@
 // What next: the probability that molecules of the table meet a goal, and a diverse choice of them.
 
+import { typedNumber } from "./numbers.js";
 import { element, post } from "./request.js";
 import { rankedRows, refresh, showChoice, showGoal, showProgress } from "./many.js";
 
@@ -59,7 +60,7 @@ goalForm.addEventListener("submit", async (event) => {
   event.preventDefault();
   const asked = source;
   const turn = ++computing;
-  const goal = `${property.value} ${relation.value} ${limit.value.trim().replace(",", ".").replace("\u2212", "-")}`;
+  const goal = `${property.value} ${relation.value} ${typedNumber(limit.value)}`;
   const rows = asked.rows.filter(({ error }) => error === null);
   showState("");
   note.textContent = "";

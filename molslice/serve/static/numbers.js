@@ -9,6 +9,11 @@ export function withUnit(value, unit) {
   return unit ? `${rounded(value)} ${unit}` : rounded(value);
 }
 
+// Return the text of a number that a user typed, for `Number`: with a decimal comma, or the minus sign of texts.
+export function typedNumber(text) {
+  return text.trim().replace(",", ".").replace("\u2212", "-");
+}
+
 // Format a probability with three digits; none but 0 and 1 is shown as 0 or 1.
 export function probabilityText(value) {
   if (value === 0 || value === 1) return String(value);
