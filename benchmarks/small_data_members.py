@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,14 +213,20 @@ def run_chemprop(work: Work) -> dict[str, np.ndarray]:
     }
     command = [work.chemprop, "train", *(str(part) for item in options.items() for part in item)]
     command += ["--remove-checkpoints", "-q", "--target-columns", *work.columns]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
-    with open(work.folder / "chemprop.log", "w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
+    _run_program(work, command)
     members = [
         read_predictions(out / f"model_{index}" / "test_predictions.csv", work.columns)
         for index in range(CHEMPROP_MODELS)
     ]
     return {"chemprop": members[0], "chemprop ensemble": np.mean(members, axis=0)}
+
+
+def _run_program(work: Work, command: Sequence[str | Path]) -> None:
+    """Run a program of another environment in the folder of the job, where `program.log` has its output."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
+    environment.pop("PYTHONPATH", None)  # it has modules of this environment
+    with open(work.folder / "program.log", "w") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
 
 
 def read_predictions(file: Path, columns: list[str]) -> np.ndarray:
@@ -310,10 +316,7 @@ def _embed_minimol(work: Work, smiles: str) -> np.ndarray:
     lines, vectors = work.folder / "molecules.smi", work.folder / "fingerprints.npy"
     lines.write_text(smiles, encoding="utf-8")
     command = [work.minimol, ROOT / "benchmarks" / "minimol_embed.py", lines, vectors]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
-    environment.pop("PYTHONPATH", None)
-    with open(work.folder / "minimol.log", "w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
+    _run_program(work, command)
     return np.load(vectors)
 
 
