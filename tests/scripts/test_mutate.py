@@ -120,15 +120,15 @@ def test_each_result_is_a_line_and_a_second_run_continues(script, project, capsy
     with out.open("a") as file:
         file.write('{"file": "molslice/ops/si')  # the process was killed while it wrote a line
     capsys.readouterr()
-    found = script.measure(project, mutants, 60.0, out)  # the mutant without an end is known
-    assert [(line["after"], line["verdict"], line["test"]) for line in found] == [
+    lines = script.measure(project, mutants, 60.0, out)  # the mutant without an end is known
+    assert [(line["after"], line["verdict"], line["test"]) for line in lines] == [
         ("pass", "timeout", None),
         ("(2)", "survived", None),
         ("4", "caught", "tests/ops/test_sizes.py::test_small"),
     ]
     assert len(capsys.readouterr().err.splitlines()) == 2  # the first was known
     assert out.read_text().startswith(first)
-    assert [json.loads(line) for line in out.read_text().splitlines()] == found
+    assert [json.loads(line) for line in out.read_text().splitlines()] == lines
     assert (project / "molslice" / "ops" / "sizes.py").read_text() == SIZES
 
 

@@ -90,6 +90,16 @@ def test_enter_sends_one_molecule_and_divides_the_lines_of_a_list(open_page):
     assert listed(page) == ["CCO", "amine", "CCC"]
 
 
+def explain_caffeine(page, shown):
+    """Open the page of the real models, and compute contributions, until an element is shown."""
+    page.unroute("**/models")
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    page.get_by_role("button", name="caffeine").click()
+    page.get_by_role("button", name="Compute").click()
+    page.wait_for_selector(shown, state="visible")
+
+
 def values_of(page):
     return [float(cell) for cell in page.locator("#rows tbody td.number").all_inner_texts()]
 
@@ -522,12 +532,7 @@ def test_tables_fit_the_window_and_pictures_have_no_background(open_page, theme,
         page.keyboard.press("ArrowRight")
         wait_until(lambda: scroll.evaluate("box => box.scrollLeft") > 0)
         page.set_viewport_size({"width": width, "height": 800})
-    page.unroute("**/models")
-    page.reload()
-    page.wait_for_selector("#model option", state="attached")
-    page.get_by_role("button", name="caffeine").click()
-    page.get_by_role("button", name="Compute").click()
-    page.wait_for_selector("#contributions-picture", state="visible")
+    explain_caffeine(page, "#contributions-picture")
     corner = """picture => {
         const canvas = new OffscreenCanvas(picture.naturalWidth, picture.naturalHeight);
         const context = canvas.getContext("2d");
@@ -668,12 +673,7 @@ def test_a_similarity_is_written_once_and_minus_signs_are_hyphens(open_page):
     page.get_by_label("At most").fill("\N{MINUS SIGN}1")  # as it is copied from texts
     assert page.get_by_label("At most").get_attribute("aria-invalid") is None
     page.get_by_label("At most").fill("")
-    page.unroute("**/models")
-    page.reload()
-    page.wait_for_selector("#model option", state="attached")
-    page.get_by_role("button", name="caffeine").click()
-    page.get_by_role("button", name="Compute").click()
-    page.wait_for_selector("#contributions-scale", state="visible")
+    explain_caffeine(page, "#contributions-scale")
     assert page.locator("#contributions-scale span").first.inner_text().startswith("-")
     assert "\N{MINUS SIGN}" not in page.locator("body").inner_text()
 
