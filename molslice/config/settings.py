@@ -47,7 +47,7 @@ class OptimizerConfig:
     Attributes:
         name: `adamw` (Loshchilov and Hutter 2019, arXiv 1711.05101), `radam`, which has a built-in warm-up
             (Liu et al. 2020, arXiv 1908.03265), or `muon`, which updates matrices by Muon (Liu et al. 2025,
-            arXiv 2502.16982) and all other parameters by AdamW; it needs torch 2.9.
+            arXiv 2502.16982) and all other parameters by AdamW.
         lr: Learning rate at the end of the linear warm-up.
         weight_decay: Decoupled weight decay. Norms, biases and embeddings are not decayed.
         betas: Decay rates of the first and second moments; for matrices unused by `muon`, whose momentum is

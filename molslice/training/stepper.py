@@ -78,7 +78,7 @@ class Stepper:
         obstacles = {
             "several processes": self.fabric.world_size > 1,
             "training.accumulate": training.accumulate > 1,
-            f"optimizer.name {(name := self.config.optimizer.name)}": name != "adamw",
+            f"optimizer.name {(name := self.config.optimizer.name)}": name == "radam",
             "trainer.precision 16": self.config.trainer.precision == "16",
             "model.activation_checkpointing": getattr(encoder, "activation_checkpointing", False),
         }

@@ -14,8 +14,6 @@ from molslice.training.optimizer import WeightAverage, build_optimizer, learning
 from molslice.training.run import train
 from molslice.types import DataSpec, MolsliceError
 
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
-
 
 @pytest.fixture(scope="module")
 def model():
@@ -240,7 +238,6 @@ def newton_schulz(matrix):
     return x.T if tall else x
 
 
-@needs_muon
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
 def test_muon_moves_matrices_by_orthogonal_steps(shape):
     config = OptimizerConfig(name="muon", lr=0.1, weight_decay=0.5)
@@ -260,7 +257,6 @@ def test_muon_moves_matrices_by_orthogonal_steps(shape):
         torch.testing.assert_close(layer.weight.double(), weight, atol=5e-3, rtol=0)  # torch takes bfloat16
 
 
-@needs_muon
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_muon_leaves_tables_vectors_and_stacks_to_adamw(model, decay):
     optimizer = build_optimizer(model, OptimizerConfig(name="muon", weight_decay=decay), fused=True)
@@ -277,7 +273,6 @@ def test_muon_leaves_tables_vectors_and_stacks_to_adamw(model, decay):
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
 
 
-@needs_muon
 def test_the_other_parameters_of_muon_move_as_by_adamw(model):
     copies = [copy.deepcopy(model) for _ in range(2)]
     for name, one in zip(("muon", "adamw"), copies, strict=True):
@@ -291,7 +286,6 @@ def test_the_other_parameters_of_muon_move_as_by_adamw(model):
         assert torch.equal(one, two) != is_matrix, name
 
 
-@needs_muon
 def test_muon_continues_from_its_state(model):
     def steps(one, optimizer, seeds):
         for seed in seeds:
@@ -312,15 +306,41 @@ def test_muon_continues_from_its_state(model):
     assert all(torch.equal(*pair) for pair in zip(whole.parameters(), second.parameters(), strict=True))
 
 
-def test_muon_is_refused_without_matrices_or_in_an_older_torch(monkeypatch):
-    config = OptimizerConfig(name="muon")
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(MolsliceError, match=r"muon needs torch 2\.9 or newer"):
-        build_optimizer(nn.Linear(2, 2), config, fused=True)
-    monkeypatch.undo()
-    if hasattr(torch.optim, "Muon"):
-        with pytest.raises(MolsliceError, match="needs a model with matrices"):
-            build_optimizer(nn.LayerNorm(2), config, fused=True)
+def test_muon_is_refused_without_matrices():
+    with pytest.raises(MolsliceError, match="needs a model with matrices"):
+        build_optimizer(nn.LayerNorm(2), OptimizerConfig(name="muon"), fused=True)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
+def test_muon_takes_the_steps_of_torch():
+    shapes = [(8, 8), (8, 8), (4, 8), (8, 4), (3, 5), (8, 8)]
+    draw = torch.Generator().manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(columns, rows, bias=False) for rows, columns in shapes)
+    copies = copy.deepcopy(layers)
+    one = build_optimizer(layers, OptimizerConfig(name="muon", lr=0.02, weight_decay=0.1), fused=True)
+    two = torch.optim.Muon(copies.parameters(), lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for step in range(4):
+        for place, (mine, other) in enumerate(zip(layers.parameters(), copies.parameters(), strict=True)):
+            gradient = torch.randn(mine.shape, generator=draw)
+            # one matrix has no gradient in some steps
+            mine.grad, other.grad = (None, None) if place == step else (gradient, gradient.clone())
+        one.step()
+        two.step()
+    for mine, other in zip(layers.parameters(), copies.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, atol=2e-3, rtol=0)  # both take bfloat16
+
+
+def test_muon_reads_a_rate_from_memory(model):
+    copies = [copy.deepcopy(model) for _ in range(2)]
+    for is_tensor, one in zip((True, False), copies, strict=True):
+        optimizer = build_optimizer(one, OptimizerConfig(name="muon", lr=0.1), fused=True)
+        for group in optimizer.param_groups:
+            group["lr"] = torch.tensor(0.03) if is_tensor else 0.03
+        for place, parameter in enumerate(one.parameters()):
+            parameter.grad = parameter.detach().cos() * (place + 1)
+        optimizer.step()
+    for mine, other in zip(copies[0].parameters(), copies[1].parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
 
 
 def test_muon_is_refused_where_matrices_are_divided(build_config, tmp_path):

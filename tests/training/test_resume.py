@@ -151,7 +151,6 @@ def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
         assert_equal_runs(whole, tmp_path / "other")
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
 def test_a_run_by_muon_continues_as_one_that_was_not_interrupted(build_config, tmp_path, monkeypatch):
     from molslice.training.trainer import Trainer
 

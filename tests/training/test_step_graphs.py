@@ -90,6 +90,19 @@ def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, 
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
 
 
+def test_steps_of_muon_can_be_captured(build_stepper, monkeypatch):
+    plain = path_codes.path_codes
+    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
+    sections = {"optimizer": {"name": "muon"}, "training": {"batch_size": 7}}
+    stepper = build_stepper(True, **sections, attention="mean")
+    stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
+
+
+def test_steps_of_radam_are_not_captured(build_stepper):
+    assert build_stepper(True, optimizer={"name": "radam"}).graphs is None
+
+
 def test_each_shape_is_captured_after_a_step_without_a_graph(build_stepper, monkeypatch):
     """The first step of all only looks for obstacles; what a graph replays is the whole step."""
     sections = {"model": {"dropout": 0.2}, "training": {"batch_size": 13}}
@@ -212,11 +225,16 @@ def assert_same(one, other):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
-def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(build_stepper, precision):
+@pytest.mark.parametrize(
+    ("precision", "optimizer"), [("32", "adamw"), ("bf16-weights", "adamw"), ("32", "muon")]
+)
+def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(
+    build_stepper, precision, optimizer
+):
     losses = {}
     for captured in (True, False):
-        stepper = build_stepper(True, trainer={"accelerator": "cuda", "precision": precision})
+        trainer = {"accelerator": "cuda", "precision": precision}
+        stepper = build_stepper(True, trainer=trainer, optimizer={"name": optimizer})
         assert stepper.graphs is not None
         if not captured:
             stepper.graphs = None
