@@ -12,6 +12,7 @@
     captured    the same, with each step a CUDA graph
     compiled    the same, with compiled layers
     weights     captured, with `trainer.precision: bf16-weights` and the kernels between products
+    muon        the same, with `optimizer.name: muon`
 
 3. The kernels of a step in the form `weights`.
 
@@ -47,15 +48,16 @@ from molslice.training.fabric import quiet_lightning
 from molslice.training.step_graphs import StepGraphs
 
 NAME = "gpu_list"
-FORMS = ("collated", "eager", "captured", "compiled", "weights")
+FORMS = ("collated", "eager", "captured", "compiled", "weights", "muon")
 SETTINGS = {
     "collated": {"training.fixed_shapes": "false"},
     "eager": {"training.fixed_shapes": "true"},
     "captured": {"training.fixed_shapes": "true"},
     "compiled": {"training.fixed_shapes": "true", "training.compile": "true"},
     "weights": {"training.fixed_shapes": "true"},
+    "muon": {"training.fixed_shapes": "true", "optimizer.name": "muon"},
 }
-CAPTURED = ("captured", "compiled", "weights")
+CAPTURED = ("captured", "compiled", "weights", "muon")
 THREADS = 4
 TIMED_STEPS = 100
 COMPARED_STEPS = 60  # with and without graphs
@@ -213,7 +215,10 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         return Step(name, CHECK_SECONDS, lambda: check_losses(attention, options))
 
     if options.small:
-        return [losses("softmax"), *rates(first, "softmax", "collated", "eager", "captured", "weights")]
+        return [
+            losses("softmax"),
+            *rates(first, "softmax", "collated", "eager", "captured", "weights", "muon"),
+        ]
     return [
         losses("softmax"),
         *(
@@ -226,7 +231,7 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         ),
         *rates(first, "softmax", "weights", "collated", "captured"),
         *rates(first, "slice_sort", "weights", "collated"),
-        *rates(first, "softmax", "compiled"),
+        *rates(first, "softmax", "compiled", "muon"),
         profiles(first, "softmax"),
         profiles(first, "slice_sort"),
         profiles(second, "softmax"),
@@ -255,7 +260,7 @@ def build(
         settings |= {"training.batch_size": "64", "training.token_budget": "2048"}
     if precision is None:
         usual = "bf16" if options.device == "cuda" else "32"
-        precision = "bf16-weights" if form == "weights" else usual
+        precision = "bf16-weights" if form in ("weights", "muon") else usual
     (entry,) = plan_entries(
         [model], attention, [precision], overrides=list(settings.items()), device=options.device
     )

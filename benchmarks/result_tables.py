@@ -320,6 +320,7 @@ STEPS = {
     "captured": "captured, `bf16`",
     "compiled": "captured, `bf16`, compiled layers",
     "weights": "captured, `bf16-weights`",
+    "muon": "captured, `bf16-weights`, Muon",
 }
 
 
