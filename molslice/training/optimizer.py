@@ -13,6 +13,8 @@ from molslice.config import OptimizerConfig
 from molslice.model.count import lookup_tables
 from molslice.model.encoder import EncoderLayer
 from molslice.model.layer_depth import layer_factors
+from molslice.model.local_bonds import BondMessages
+from molslice.model.pair_state import PairUpdate
 from molslice.tasks.base import Task
 from molslice.training.fabric import local_part
 from molslice.training.muon import Muon
@@ -176,8 +178,11 @@ class HalfWeights:
         _copy([(half.detach(), whole.detach()) for whole, half in self._pairs])
 
 
-def _layers(task: Task) -> list[EncoderLayer]:
-    return [module for module in task.modules() if isinstance(module, EncoderLayer)]
+def _layers(task: Task) -> list[nn.Module]:
+    """List the layers of the encoders, with what they compute before the attention."""
+    return [
+        module for module in task.modules() if isinstance(module, EncoderLayer | BondMessages | PairUpdate)
+    ]
 
 
 def _copy(pairs: list[tuple[Any, Any]]) -> None:

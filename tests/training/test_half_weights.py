@@ -117,6 +117,17 @@ def test_gradients_of_micro_batches_are_added(build_stepper):
     steps(stepper, 0, 1)
 
 
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_pair_states_and_messages_are_computed_in_bfloat16(build_stepper, attention):
+    model = {"pair_state": True, "local": "gine"}
+    stepper = build_stepper(trainer=HALF, model=model, attention={"name": attention})
+    steps(stepper, 0, 2)
+    halves = dict(stepper.half.task.named_parameters())
+    for part in ("messages.0.map.weight", "pair_updates.0.weight"):
+        assert halves[f"model.encoder.{part}"].dtype == torch.bfloat16
+        assert stepper.model.state_dict()[f"encoder.{part}"].dtype == torch.float32
+
+
 def test_models_without_encoder_layers_are_refused(build_stepper):
     with pytest.raises(MolsliceError, match="needs a model with encoder layers; choices here: 32, bf16"):
         build_stepper(
