@@ -79,8 +79,8 @@ class GraphormerSpec(OneEncoderSpec):
 
     @property
     def takes_adjacency(self) -> bool:
-        """Whether the model takes molecules with `MoleculeBatch.adjacency`, which has no list of bonds."""
-        return self.local is None
+        """A Graphormer takes molecules with `MoleculeBatch.adjacency`."""
+        return True
 
     def __post_init__(self) -> None:
         if self.preset is not None and self.preset not in PRESETS:

@@ -39,7 +39,8 @@ class BondMessages(nn.Module):
 
         Args:
             tokens: Tokens, the graph token first.
-            bond_index: Molecule, begin atom and end atom of each bond, listed once.
+            bond_index: Molecule, begin atom and end atom of each bond, listed once; the atoms are -1 at
+                places without a bond.
             bond_features: Features of the bonds.
             hidden: True at bonds whose embedding is replaced by zero.
         """
@@ -50,6 +51,7 @@ class BondMessages(nn.Module):
         if hidden is not None:
             bonds = bonds.masked_fill(hidden[:, None], 0.0)
         starts = first.repeat(2)
-        sent = F.relu(flat[starts + sources] + bonds.repeat(2, 1))
-        received = torch.zeros_like(flat).index_add(0, starts + targets, sent)
-        return self.map(received).view(tokens.shape)
+        sent = F.relu(flat.index_select(0, starts + sources) + bonds.repeat(2, 1))
+        received = torch.zeros_like(flat).index_add(0, starts + targets, sent).view(tokens.shape)
+        received[:, 0] = 0.0  # atom -1 is the graph token
+        return self.map(received)

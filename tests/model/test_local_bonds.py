@@ -73,7 +73,17 @@ def test_an_encoder_with_messages_needs_bonds():
         encoder(torch.zeros(1, 3, 8, dtype=torch.float64), None, torch.zeros(1, 2, 3, 3, dtype=torch.float64))
 
 
-def test_a_batch_without_a_list_of_bonds_is_not_used():
+def test_places_without_a_bond_change_nothing():
+    layer, batch = BondMessages(6).double(), random_batch([5, 3])
+    tokens = torch.randn(2, 6, 6, dtype=torch.float64)
+    expected = layer(tokens, batch.bond_index, batch.bond_features)
+    missing = torch.tensor([[1, -1, -1], [0, -1, -1], [1, -1, -1]])
+    index = torch.cat([missing[:1], batch.bond_index, missing[1:]])
+    features = torch.cat([batch.bond_features[:1], batch.bond_features, batch.bond_features[:2]])
+    torch.testing.assert_close(layer(tokens, index, features), expected)
+
+
+def test_models_that_take_the_adjacency():
     assert not GinVirtualSpec(**SIZES).takes_adjacency
-    assert not GraphormerSpec(**SIZES, local="gine").takes_adjacency
+    assert GraphormerSpec(**SIZES, local="gine").takes_adjacency
     assert GraphormerSpec(**SIZES).takes_adjacency

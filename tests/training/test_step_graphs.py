@@ -61,11 +61,21 @@ def collated(stepper, batch):
     return batch._replace(micro_batches=[made])
 
 
-@pytest.mark.parametrize("attention", ["softmax", "slice_sort", "flow", "singular"])
-def test_steps_equal_those_of_collated_batches(build_stepper, attention):
+@pytest.mark.parametrize(
+    ("attention", "model"),
+    [
+        ("softmax", {}),
+        ("slice_sort", {}),
+        ("flow", {}),
+        ("singular", {}),
+        ("softmax", {"local": "gine", "pair_state": True}),
+        ("slice_sort", {"local": "gine", "pair_state": True}),
+    ],
+)
+def test_steps_equal_those_of_collated_batches(build_stepper, attention, model):
     sections = {
         "attention": attention,
-        "model": {"dropout": 0.0, "attention_dropout": 0.0},
+        "model": {"dropout": 0.0, "attention_dropout": 0.0, **model},
         "training": {"batch_size": 13},
     }
     fixed, plain = build_stepper(True, **sections), build_stepper(False, **sections)
@@ -84,7 +94,8 @@ def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, 
     """The host reads nothing back, and empty rows leave all weights finite."""
     plain = path_codes.path_codes
     monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
-    stepper = build_stepper(True, attention=attention, model={"max_tokens": 64}, training={"batch_size": 7})
+    model = {"max_tokens": 64, "local": "gine"}
+    stepper = build_stepper(True, attention=attention, model=model, training={"batch_size": 7})
     stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
     assert stepper.graphs.obstacles == set()
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())

@@ -31,7 +31,11 @@ class StoredRows:
         return sum(array.nbytes for array in _needed_arrays(store).values())
 
     def gather(self, numbers: RowNumbers) -> MoleculeBatch:
-        """Collate molecules with their adjacency. Padding is zero, and empty rows have no atoms."""
+        """Collate molecules with their adjacency. Padding is zero, and empty rows have no atoms.
+
+        The list of bonds has as many places for each molecule as any molecule of this width may need. At
+        places without a bond the atoms are -1.
+        """
         stored, width = self._tensors, numbers.width - 1
         present = numbers.rows >= 0
         rows = numbers.rows.clamp(min=0)
@@ -41,32 +45,44 @@ class StoredRows:
         if atom_targets is not None:
             atom_targets = _taken(atom_targets, places).masked_fill(~mask[..., None], torch.nan)
         descriptors = stored.get("descriptors")
+        ends, features = self._bonds(rows, present, width)
+        molecule = torch.arange(len(rows), device=rows.device)[:, None].expand(ends.shape[:2])
         return MoleculeBatch(
             atoms=atoms,
             atom_mask=mask,
-            bond_index=rows.new_empty(0, 3),
-            bond_features=atoms.new_empty(0, 3),
+            bond_index=torch.cat([molecule[..., None], ends], -1).flatten(0, 1),
+            bond_features=features.flatten(0, 1),
             targets=stored["targets"][rows].masked_fill(~present[:, None], torch.nan),
             rows=numbers.rows,
             atom_targets=atom_targets,
             descriptors=None if descriptors is None else descriptors[rows],
-            adjacency=self._adjacency(rows, present, width),
+            adjacency=_adjacency(ends, features, width),
         )
 
-    def _adjacency(
+    def _bonds(
         self, rows: Int[Tensor, " B"], present: Bool[Tensor, " B"], width: int
-    ) -> UInt8[Tensor, "B A A"]:
+    ) -> tuple[Int[Tensor, "B M 2"], UInt8[Tensor, "B M 3"]]:
+        """Return the atoms and the features of the bonds; at places without a bond -1 and zero."""
         most = int(self._most_bonds[min(width, len(self._most_bonds) - 1)])
-        # the last entry of a row of the matrix receives the bonds that are missing
-        flat = torch.full((len(rows), width * width + 1), NO_BOND, dtype=torch.uint8, device=rows.device)
-        if most:
-            places, mask = _places(self._tensors["bond_offsets"], rows, present, most)
-            bonds = _taken(self._tensors["bonds"], places)
-            codes = bond_codes(bonds[..., 2:])
-            begin, end = bonds[..., 0].long(), bonds[..., 1].long()
-            for one, other in ((begin, end), (end, begin)):
-                flat.scatter_(1, torch.where(mask, one * width + other, width * width), codes)
-        return flat[:, :-1].reshape(len(rows), width, width)
+        if not most:
+            return rows.new_empty(len(rows), 0, 2), self._tensors["bonds"].new_empty(len(rows), 0, 3)
+        places, mask = _places(self._tensors["bond_offsets"], rows, present, most)
+        bonds = _taken(self._tensors["bonds"], places)
+        missing = ~mask[..., None]
+        return bonds[..., :2].long().masked_fill(missing, -1), bonds[..., 2:].masked_fill(missing, 0)
+
+
+def _adjacency(
+    ends: Int[Tensor, "B M 2"], features: UInt8[Tensor, "B M 3"], width: int
+) -> UInt8[Tensor, "B A A"]:
+    """Write the codes of the bonds into matrices, `NO_BOND` elsewhere."""
+    begin, end = ends.unbind(-1)
+    # the last entry of a row of the matrix receives the bonds that are missing
+    flat = features.new_full((len(ends), width * width + 1), NO_BOND)
+    codes = bond_codes(features)
+    for one, other in ((begin, end), (end, begin)):
+        flat.scatter_(1, torch.where(one < 0, width * width, one * width + other), codes)
+    return flat[:, :-1].reshape(len(ends), width, width)
 
 
 def _needed_arrays(store: MoleculeStore) -> dict[str, np.ndarray]:

@@ -32,7 +32,14 @@ def test_a_gathered_batch_is_the_collated_one(width):
     assert not batch.atom_mask[empty].any()
     assert not batch.adjacency[empty].any()
     assert batch.targets[empty].isnan().all()
-    assert len(batch.bond_index) == 0
+    listed = batch.bond_index[:, 1] >= 0
+    place = torch.full((7,), -1)
+    place[present] = torch.arange(len(rows))
+    index = torch.cat([place[batch.bond_index[listed, :1]], batch.bond_index[listed, 1:]], 1)
+    assert torch.equal(index, expected.bond_index)
+    assert torch.equal(batch.bond_features[listed], expected.bond_features)
+    assert (batch.bond_index[~listed, 1:] == -1).all()
+    assert len(batch.bond_index) % len(batch) == 0
 
 
 def test_targets_of_atoms_and_descriptors():
