@@ -273,6 +273,8 @@ class MoleculeBatch(Batch):
         hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
         hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
         descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
+        coordinates: Coordinates of the atoms in Angstrom [B, A, 3], NaN where unknown, which only training
+            uses; None without a geometry.
         levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the
             model computes them.
         adjacency: Codes of the bonds between atoms [B, A, A], as `molslice.ops.path_codes.bond_codes`, zero
@@ -291,6 +293,7 @@ class MoleculeBatch(Batch):
     hidden_atoms: Bool[Tensor, "B A"] | None = None
     hidden_bonds: Bool[Tensor, " M"] | None = None
     descriptors: Float[Tensor, "B D"] | None = None
+    coordinates: Float[Tensor, "B A 3"] | None = None
     levels: PathLevels | None = None
     adjacency: UInt8[Tensor, "B A A"] | None = None
 
@@ -375,6 +378,7 @@ class DataSpec:
         num_atom_outputs: Number K of values that the model returns for each atom.
         num_descriptors: Number D of descriptors of each molecule; 0 without descriptors.
         predicts_variance: Whether the model returns the log variance of each output too.
+        has_geometry: Whether the molecules have coordinates, so that the model learns distances in training.
         statistics: Numbers of the training data that the model computes with. They are ignored when two specs
             are compared.
 
@@ -394,6 +398,7 @@ class DataSpec:
     num_atom_outputs: int = 0
     num_descriptors: int = 0
     predicts_variance: bool = False
+    has_geometry: bool = False
     statistics: Mapping[str, tuple[float, ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -440,6 +445,8 @@ class ModelOutput(NamedTuple):
             distillation. `prediction` is their mean. None without distillation.
         log_variance: Natural logarithm of the variance of each standardized value [B, T]; None without it.
         pretraining: The other outputs of a pretraining model; None for other models.
+        distances: Logits of the distance of each pair of atoms [B, P, K], in the order of `ops.distances`, of
+            a model in training whose data have a geometry; else None.
     """
 
     prediction: Float[Tensor, "B T"] | Float[Tensor, "B N T"]
@@ -447,6 +454,7 @@ class ModelOutput(NamedTuple):
     heads: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]] | None = None
     pretraining: PretrainingOutput | None = None
     log_variance: Float[Tensor, "B T"] | None = None
+    distances: Float[Tensor, "B P K"] | None = None
 
 
 Options = Mapping[str, Any]

@@ -12,6 +12,7 @@ Modules:
     vocabulary: OGB's vocabularies as lookup tables.
     canonical: Canonical SMILES and the canonical order of the atoms.
     descriptors: RDKit's descriptors and Morgan counts.
+    conformers: Coordinates of the atoms of a molecule.
     neighbors: Nearest molecules by the similarity of Morgan counts.
     clusters: Clusters of similar molecules, by which a split keeps chemical series together.
     scaffold: Scaffolds of molecules, by which a split keeps similar molecules together.
@@ -50,6 +51,9 @@ STANDARDS = ("no", "neutral", "tautomer")
 
 DESCRIPTORS_VERSION = 1
 """Increased when the list of descriptors or the meaning of a value changes."""
+
+GEOMETRY_VERSION = 1
+"""Increased when the coordinates of a molecule change for another reason than a new version of RDKit."""
 
 
 def check_choices(*, fragment: str = "keep", wildcards: str = "keep") -> None:

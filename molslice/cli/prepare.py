@@ -39,7 +39,7 @@ SHOWN = 12  # elements in the printed report
 NOT_WITH_FILES = ("root", "download")
 ONLY_FILES = (
     *("out", "target", "smiles_column", "delimiter", "decimal", "missing_value", "max_atoms", "atom_order"),
-    *("descriptors", "fragment", "wildcards", "strict", "engine", "quiet"),
+    *("descriptors", "geometry", "fragment", "wildcards", "strict", "engine", "quiet"),
 )
 
 
@@ -64,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--descriptors", action="store_true", help="compute RDKit's descriptors too, which takes much longer"
+    )
+    parser.add_argument(
+        "--geometry",
+        action="store_true",
+        help="compute a conformer too, from which a model learns distances; it takes much longer",
     )
     add_fragment(parser, "keep")
     add_strict(parser)
@@ -126,7 +131,7 @@ def _of_files(args: argparse.Namespace) -> int:
         for name in ("max_atoms", "atom_order", "fragment", "wildcards")
         if getattr(args, name)
     }
-    how = Featurizing(workers=args.workers, descriptors=args.descriptors, **given)
+    how = Featurizing(workers=args.workers, descriptors=args.descriptors, geometry=args.geometry, **given)
     try:
         prepared = prepare_files(
             args.files,

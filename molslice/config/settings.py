@@ -131,6 +131,8 @@ class TrainingConfig:
         hidden_targets: Share of the targets of molecules that is left out in each step of `pretraining`.
         hidden_atoms: Share of the atoms whose features are hidden in the task `pretraining`.
         hidden_bonds: Share of the bonds whose features are hidden in the task `pretraining`.
+        distance_weight: Weight of the loss of predicted distances of atoms, if the data have a geometry
+            (`data.geometry`), for the task `molecule`.
         frozen_layers: Number of layers, from the input, that are not trained. With 1 or more the embeddings
             are frozen too; `all` trains the head only.
 
@@ -157,6 +159,7 @@ class TrainingConfig:
     hidden_targets: float = 0.15
     hidden_atoms: float = 0.15
     hidden_bonds: float = 0.15
+    distance_weight: float = 0.1
     frozen_layers: int | Literal["all"] = 0
 
     def __post_init__(self) -> None:

@@ -250,7 +250,7 @@ def _read_spec(mapping: Any, file: Path) -> DataSpec:  # noqa: ANN401
     try:
         values = dict(mapping)
         kinds = {"tokens": str, "vocabulary": str, "statistics": dict, "grid": list}
-        kinds |= dict.fromkeys(("paired", "predicts_variance"), bool)
+        kinds |= dict.fromkeys(("paired", "predicts_variance", "has_geometry"), bool)
         for key, value in values.items():
             if value is not None and type(value) is not kinds.get(key, int):
                 raise TypeError(f"{key} is {value!r:.80}")

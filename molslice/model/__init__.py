@@ -1,7 +1,8 @@
 """Models: tokens in, predictions out. One file, one model, one configuration name.
 
 Contents: `base.py` (the interface of a spec), one file for each model, and what models share:
-`embeddings.py` (integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `count.py`,
+`embeddings.py` (integers to tokens), `graph_bias.py` (S + E), `encoder.py` (the layers), `pair_state.py` and
+`local_bonds.py` (options of the layers), `distance_head.py` (distances of atoms), `count.py`,
 `layer_depth.py` (the layer of each parameter), `dropout.py` (repeatable dropout), `skeleton.py` (models
 without memory). Models of sequences are in `sequences`. Models do not depend on a data set.
 Imports: `attention`, `ops`, `types`, `registry`, torch, numpy. Only `gin_virtual` imports PyG, when it is
@@ -41,5 +42,10 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
         raise MolsliceError(
             f"model.name {spec.name!r} does not predict a variance, which training.loss gaussian needs; "
             f"choices: {fit}"
+        )
+    if data.has_geometry and not spec.learns_distances:
+        fit = ", ".join(name for name in MODELS.names() if MODELS.find(name).learns_distances)
+        raise MolsliceError(
+            f"model.name {spec.name!r} does not learn distances, which data.geometry is for; choices: {fit}"
         )
     return spec.build(attention, data)

@@ -41,6 +41,7 @@ class ModelSpec(ABC):
         takes: Supported kinds of data, values of `DataSpec.tokens`.
         uses_attention: Whether the model has an attention, which a configuration chooses.
         predicts_variance: Whether the model can return `ModelOutput.log_variance`.
+        learns_distances: Whether the model can return `ModelOutput.distances`.
         name: Configuration name of the model, equal to the name of its file.
     """
 
@@ -49,6 +50,7 @@ class ModelSpec(ABC):
     takes: ClassVar[tuple[Tokens, ...]]
     uses_attention: ClassVar[bool] = True
     predicts_variance: ClassVar[bool] = False
+    learns_distances: ClassVar[bool] = False
     name: str
 
     @property

@@ -34,6 +34,7 @@ class GinVirtualSpec(GraphormerSpec):
 
     needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
     uses_attention: ClassVar[bool] = False
+    learns_distances: ClassVar[bool] = False
 
     name: Literal["gin_virtual"] = "gin_virtual"
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molslice.model.base import NEEDED_SIZES, SIZES, AttentionChoice, OneEncoderSpec, Tokens
+from molslice.model.distance_head import DistanceHead
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import Encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
@@ -58,6 +59,7 @@ class GraphormerSpec(OneEncoderSpec):
 
     takes: ClassVar[tuple[Tokens, ...]] = ("molecules",)
     predicts_variance: ClassVar[bool] = True
+    learns_distances: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = NEEDED_SIZES
 
     name: Literal["graphormer"] = "graphormer"
@@ -154,7 +156,8 @@ class Graphormer(nn.Module):
 
     Token 0 is the virtual graph token. The prediction is a linear map of its last state, or of the mean of
     the atoms' states (`readout="mean"`). If the data have descriptors, their state is joined to it. The log
-    variance, if the data ask for it, is another linear map of the same state; see `bound_log_variance`.
+    variance, if the data ask for it, is another linear map of the same state; see `bound_log_variance`. If
+    the data have a geometry, the output in training has the logits of `DistanceHead` too.
 
     Raises:
         MolsliceError: The attention or an option is unknown, or the attention does not support the spec.
@@ -163,7 +166,12 @@ class Graphormer(nn.Module):
     """
 
     parts: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"atom_embedding": "atom embedding", "graph_bias": "graph bias", "encoder": "layers"}
+        {
+            "atom_embedding": "atom embedding",
+            "graph_bias": "graph bias",
+            "encoder": "layers",
+            "distance_head": "distance head",
+        }
     )
 
     hidden_atom: nn.Parameter | None
@@ -192,6 +200,7 @@ class Graphormer(nn.Module):
         self.variance_readout = None
         if data.predicts_variance:
             self.variance_readout = build_variance_readout(self.readout.in_features, data.num_outputs)
+        self.distance_head = DistanceHead(spec.dim) if data.has_geometry else None
         # embeddings of hidden atoms and bonds, which only a pretraining model has
         self.register_parameter("hidden_atom", None)
         self.register_parameter("hidden_bond", None)
@@ -200,11 +209,13 @@ class Graphormer(nn.Module):
         """Predict a batch: standardized values [B, T], without unit, and their log variance."""
         encoded = self.encode(batch)
         state = self.read_state(batch, encoded.tokens)
+        log_variance = distances = None
+        if self.variance_readout is not None:
+            log_variance = bound_log_variance(self.variance_readout(state))
+        if self.distance_head is not None and self.training:
+            distances = self.distance_head(encoded.tokens[:, 1:])
         prediction: torch.Tensor = self.readout(state)
-        if self.variance_readout is None:
-            return ModelOutput(prediction, encoded.penalty)
-        log_variance = bound_log_variance(self.variance_readout(state))
-        return ModelOutput(prediction, encoded.penalty, log_variance=log_variance)
+        return ModelOutput(prediction, encoded.penalty, log_variance=log_variance, distances=distances)
 
     def prepare(self, batch: MoleculeBatch) -> MoleculeBatch:
         """Compute what depends on the bonds alone, which `forward` otherwise does.

@@ -41,6 +41,7 @@ class GraphormerPretrainingSpec(GraphormerSpec):
     """
 
     predicts_variance: ClassVar[bool] = False
+    learns_distances: ClassVar[bool] = False
 
     name: Literal["graphormer_pretraining"] = "graphormer_pretraining"
     atom_features: tuple[str, ...] = ("atomic_number", "charge", "hydrogens")

@@ -146,7 +146,10 @@ class Task(nn.Module, ABC):
 
         The sum over the micro-batches is the loss of the batch.
         """
-        output = self.model(micro_batch.batch)
+        return self._share_of(self.model(micro_batch.batch), micro_batch)
+
+    def _share_of(self, output: ModelOutput, micro_batch: MicroBatch) -> Float[Tensor, ""]:
+        """Return the share of an output of the model in the loss of its batch."""
         loss = self.output_loss_sum(output, micro_batch.batch) / micro_batch.divisor
         if output.penalty is not None:
             loss = loss + output.penalty * micro_batch.share

@@ -41,11 +41,15 @@ class MoleculeDataset(Dataset):
     @property
     def spec(self) -> DataSpec:
         """One output per target, and the descriptors with their range and spread in the training rows."""
-        values = self.store.descriptors
+        values, geometry = self.store.descriptors, self.store.coordinates is not None
         if values is None:
-            return DataSpec(len(self.target_names))
-        statistics = self._descriptor_statistics
-        return DataSpec(len(self.target_names), num_descriptors=values.shape[1], statistics=statistics)
+            return DataSpec(len(self.target_names), has_geometry=geometry)
+        return DataSpec(
+            len(self.target_names),
+            num_descriptors=values.shape[1],
+            has_geometry=geometry,
+            statistics=self._descriptor_statistics,
+        )
 
     @cached_property
     def _descriptor_statistics(self) -> dict[str, tuple[float, ...]]:
@@ -123,7 +127,9 @@ class MoleculeDataset(Dataset):
         """Derive the number of outputs from `target_columns`."""
         columns = options.get("target_columns", "")
         described = count_descriptors() if options.get("descriptors") else 0
-        return DataSpec(1 if isinstance(columns, str) else max(1, len(columns)), num_descriptors=described)
+        outputs = 1 if isinstance(columns, str) else max(1, len(columns))
+        geometry = bool(options.get("geometry"))
+        return DataSpec(outputs, num_descriptors=described, has_geometry=geometry)
 
     @abstractmethod
     def smiles(self) -> list[str]:

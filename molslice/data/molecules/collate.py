@@ -49,6 +49,11 @@ def collate(
         values = np.full((len(rows) * width, columns), np.nan, np.float32)
         values[molecule * width + slots] = store.atom_targets[source]
         atom_targets = torch.from_numpy(values.reshape(len(rows), width, columns))
+    coordinates = None
+    if store.coordinates is not None:
+        positions = np.full((len(rows) * width, 3), np.nan, np.float16)
+        positions[molecule * width + slots] = store.coordinates[source]
+        coordinates = torch.from_numpy(positions.reshape(len(rows), width, 3))
     mask = np.arange(width) < num_atoms[:, None]
 
     num_bonds = store.bond_offsets[rows + 1] - store.bond_offsets[rows]
@@ -65,6 +70,7 @@ def collate(
         targets=torch.from_numpy(np.asarray(store.targets[rows])) if store.target_names else None,
         rows=torch.from_numpy(rows),
         atom_targets=atom_targets,
+        coordinates=coordinates,
         descriptors=None
         if store.descriptors is None
         else torch.from_numpy(np.asarray(store.descriptors[rows])),

@@ -71,6 +71,9 @@ class Csv(MoleculeDataset):
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
         descriptors: Whether a model gets RDKit's descriptors of each molecule too. They take several times
             as long as the arrays.
+        geometry: Whether to compute a conformer of each molecule too, by ETKDG, from which a model learns the
+            distances of atoms in training (`training.distance_weight`). Predictions need none. It takes ten
+            to fifty times as long as the arrays.
         fragment: What happens to a mixture of several molecules: `keep` it, take the `largest` one, or
             `refuse` the row. A model trained with it does the same in predictions.
         wildcards: `refuse` the rows with a wildcard, an R-group or a bond of any order (`*`, `~`), or `keep`
@@ -101,6 +104,7 @@ class Csv(MoleculeDataset):
         atom_order: str = "canonical",
         max_atoms: int = 256,
         descriptors: bool = False,
+        geometry: bool = False,
         fragment: str = "keep",
         wildcards: str = "refuse",
         workers: int | None = None,
@@ -134,7 +138,9 @@ class Csv(MoleculeDataset):
         self.store = self._prepare(
             smiles,
             targets,
-            prepare.Featurizing(max_atoms, atom_order, workers, descriptors, fragment, wildcards),
+            prepare.Featurizing(
+                max_atoms, atom_order, workers, descriptors, fragment, wildcards, geometry=geometry
+            ),
             cache_dir,
         )
         self._refuse_if_all_failed()

@@ -31,6 +31,9 @@ class Pcqm4m(MoleculeDataset):
         root: The folder, or the parent of `pcqm4m_kddcup2021` or `pcqm4m-v2`.
         atom_order: `canonical`, or `input` for the atoms of the SMILES as OGB has them.
         max_atoms: Maximum number of atoms; the row of a larger molecule is unreadable.
+        geometry: Whether to compute a conformer of each molecule too, by ETKDG, from which a model learns the
+            distances of atoms in training (`training.distance_weight`). Predictions need none. It takes ten
+            to fifty times as long as the arrays.
         workers: Number of processes for the preparation; by default all cores for large files.
         cache_dir: Folder for the prepared store; by default `<root>/processed`, or the user's cache if that
             is not writable.
@@ -47,6 +50,7 @@ class Pcqm4m(MoleculeDataset):
         root: str | os.PathLike[str],
         atom_order: str = "canonical",
         max_atoms: int = 256,
+        geometry: bool = False,
         workers: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -58,7 +62,9 @@ class Pcqm4m(MoleculeDataset):
         self._checksum = cache.file_checksum(self.root / TABLE)
         self.store = prepare.prepare_store(
             self._chunks,
-            prepare.Featurizing(max_atoms=max_atoms, atom_order=atom_order, workers=workers),
+            prepare.Featurizing(
+                max_atoms=max_atoms, atom_order=atom_order, workers=workers, geometry=geometry
+            ),
             cache.cache_folders(cache_dir, self.root / "processed"),
             source=self.source,
             rows=sum(map(len, self.splits.values())),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, check_choices
+from molslice.chem import DESCRIPTORS_VERSION, FEATURIZER_VERSION, GEOMETRY_VERSION, check_choices
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.data.molecules.store import MoleculeStore
 from molslice.data.molecules.store_files import SCHEMA_VERSION
@@ -42,6 +42,7 @@ class Featurizing:
         descriptors: Whether to compute RDKit's descriptors too.
         fragment: What happens to a mixture; see `molslice.chem.fragments.choose_fragment`.
         wildcards: What happens to wildcards, R-groups and bonds of any order: `refuse` or `keep`.
+        geometry: Whether to compute the coordinates of the atoms too.
     """
 
     max_atoms: int = 256
@@ -50,6 +51,7 @@ class Featurizing:
     descriptors: bool = False
     fragment: str = "keep"
     wildcards: str = "refuse"
+    geometry: bool = False
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -60,6 +62,11 @@ class Featurizing:
     def num_descriptors(self) -> int:
         """Number of descriptors of each row; 0 without descriptors."""
         return count_descriptors() if self.descriptors else 0
+
+    @property
+    def optional(self) -> dict[str, Any]:
+        """The arguments of `MoleculeStore.write` that name the optional arrays."""
+        return {"num_descriptors": self.num_descriptors, "geometry": self.geometry}
 
 
 def prepare_store(
@@ -107,7 +114,7 @@ def prepare_store(
             if not os.access(place, os.W_OK):  # before the molecules are read
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
             parts = _featurized(chunks(), rows, how)
-            return MoleculeStore.write(path, parts, **names, num_descriptors=how.num_descriptors)
+            return MoleculeStore.write(path, parts, **names, **how.optional)
         except OSError as error:
             if error.errno == errno.EEXIST and path.is_dir():  # another process was faster
                 return _open(path)
@@ -132,6 +139,8 @@ def check_featurizing(how: Featurizing) -> None:
     check_workers(how.workers)
     check_choices(fragment=how.fragment, wildcards=how.wildcards)
     check_options(how.max_atoms, how.atom_order)
+    if how.geometry and how.atom_order != "canonical":
+        raise MolsliceError(f"a geometry needs atom_order canonical, got {how.atom_order}")
 
 
 def count_descriptors() -> int:
@@ -168,14 +177,22 @@ def read_smiles(smiles: Sequence[str], how: Featurizing) -> MoleculeStore:
         row: text.reason if isinstance(text := smiles[row], Unreadable) else reason
         for row, reason in molecules.errors.items()
     }
-    values = None
+    descriptors = positions = None
+    rows = np.flatnonzero(molecules.atom_counts).tolist()
     if how.descriptors:
         from molslice.chem.descriptors import finite_descriptors
 
-        values = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
-        for row in np.flatnonzero(molecules.atom_counts).tolist():
-            values[row] = finite_descriptors(smiles[row])
-    return MoleculeStore.in_memory(molecules._replace(errors=reasons), descriptors=values)
+        descriptors = np.full((len(smiles), how.num_descriptors), np.nan, np.float32)
+        for row in rows:
+            descriptors[row] = finite_descriptors(smiles[row])
+    if how.geometry:
+        from molslice.chem.conformers import coordinates
+
+        embedded = [coordinates(smiles[row], int(molecules.atom_counts[row])) for row in rows]
+        positions = np.concatenate([np.empty((0, 3), np.float16), *embedded])
+    return MoleculeStore.in_memory(
+        molecules._replace(errors=reasons), descriptors=descriptors, coordinates=positions
+    )
 
 
 def _key(identity: Mapping[str, Any], how: Featurizing) -> str:
@@ -192,6 +209,8 @@ def _key(identity: Mapping[str, Any], how: Featurizing) -> str:
         identity["wildcards"] = how.wildcards
     if how.descriptors:
         identity["descriptors"] = DESCRIPTORS_VERSION
+    if how.geometry:
+        identity["geometry"] = GEOMETRY_VERSION
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 

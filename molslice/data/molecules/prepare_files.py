@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from molslice.chem import DESCRIPTORS_VERSION
+from molslice.chem import DESCRIPTORS_VERSION, GEOMETRY_VERSION
 from molslice.data.molecules import prepare
 from molslice.data.molecules.input_rows import InputRows, Piece, target_values
 from molslice.data.molecules.prepare import Featurizing, check_featurizing, featurize_chunk
@@ -141,6 +141,7 @@ def prepare_files(
             "reader": READER_VERSION,
             "schema": SCHEMA_VERSION,
             "versions": current_versions(),
+            **({"geometry": GEOMETRY_VERSION} if how.geometry else {}),
             **({} if how.fragment == "keep" else {"fragment": how.fragment}),
             **({} if how.wildcards == "refuse" else {"wildcards": how.wildcards}),
             **({} if written == DEFAULT_FORMAT else {"decimal": decimal, "missing": list(missing_values)}),
@@ -306,7 +307,7 @@ class _Preparation:
         self.writer = StoreWriter(
             self.folder / CONTENT,
             target_names=self.rows.targets,
-            num_descriptors=self.how.num_descriptors,
+            **self.how.optional,
             saved=saved and saved["writer"],
         )
 

@@ -1,8 +1,8 @@
 """Molecules as a folder of memory-mapped arrays with a JSON header.
 
-An atom takes nine bytes and a bond five. Targets of atoms, groups of rows and descriptors are optional. A
-store is written to a temporary folder and renamed when complete, so that the final name never holds a partial
-store.
+An atom takes nine bytes and a bond five. Targets of atoms, groups of rows, descriptors and coordinates are
+optional. A store is written to a temporary folder and renamed when complete, so that the final name never
+holds a partial store.
 """
 
 import errno
@@ -41,7 +41,7 @@ class MoleculeStore:
     """Arrays and targets of molecules by row, and the reasons of rows without a molecule.
 
     Args:
-        arrays: The arrays `atoms` to `descriptors` below by name; the last three are optional.
+        arrays: The arrays `atoms` to `coordinates` below by name; the last four are optional.
         header: Contents of `header.json`. A store in memory needs only names, units, `source` and `errors`.
         path: The folder; None for a store in memory.
         parts: The stores that are read as one; empty for a single store.
@@ -56,6 +56,8 @@ class MoleculeStore:
         groups: Number of the group of each row, uint64 [rows]; None if the store has no groups. Rows of one
             group belong to the same split.
         descriptors: Descriptors of each row, float32 [rows, D], NaN where not defined; None without them.
+        coordinates: Coordinates of each atom in Angstrom, float16 [sum n, 3], NaN where unknown; None without
+            a geometry.
         header: Contents of `header.json`.
         path: The folder; None for a store in memory, and for stores of several folders.
         parts: The stores that are read as one; their arrays are `JoinedArray`. Empty for a single store.
@@ -74,7 +76,7 @@ class MoleculeStore:
         self.atom_offsets, self.bond_offsets = arrays["atom_offsets"], arrays["bond_offsets"]
         self.targets = arrays["targets"]
         self.atom_targets, self.groups = arrays.get("atom_targets"), arrays.get("groups")
-        self.descriptors = arrays.get("descriptors")
+        self.descriptors, self.coordinates = arrays.get("descriptors"), arrays.get("coordinates")
         self.header, self.path, self.parts = dict(header), path, tuple(parts)
         self.errors = {int(row): str(reason) for row, reason in header["errors"].items()}
         self.num_atoms: np.ndarray = np.diff(self.atom_offsets)
@@ -165,7 +167,7 @@ class MoleculeStore:
             target_units: Unit of each target; by default no units.
             atom_target_names: Names of the targets of atoms.
             source: Name of the origin of the molecules, for messages.
-            optional: `atom_targets`, `groups` and `descriptors`, as in the attributes.
+            optional: `atom_targets`, `groups`, `descriptors` and `coordinates`, as in the attributes.
 
         Raises:
             MolsliceError: The targets have another shape.
@@ -209,6 +211,7 @@ class MoleculeStore:
         atom_target_names: Sequence[str] = (),
         grouped: bool = False,
         num_descriptors: int = 0,
+        geometry: bool = False,
         about: Mapping[str, Any] | None = None,
     ) -> Self:
         """Write a store to a folder and open it. Only one part is in memory at a time.
@@ -223,6 +226,7 @@ class MoleculeStore:
             atom_target_names: As in `in_memory`.
             grouped: Whether the parts have groups.
             num_descriptors: Number of descriptors of each row, if the parts have any.
+            geometry: Whether the parts have coordinates.
             about: Other JSON values for the header, under `about`.
 
         Raises:
@@ -241,6 +245,7 @@ class MoleculeStore:
                     atom_target_names=atom_target_names,
                     grouped=grouped,
                     num_descriptors=num_descriptors,
+                    geometry=geometry,
                 ) as writer,
             ):
                 for store in parts:

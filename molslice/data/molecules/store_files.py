@@ -37,6 +37,7 @@ OPTIONAL_LAYOUT: dict[str, tuple[str, int | None]] = {
     "atom_targets": ("<f4", 0),
     "groups": ("<u8", None),
     "descriptors": ("<f4", 0),
+    "coordinates": ("<f2", 3),
 }
 OFFSETS = {"atom_offsets": "atoms", "bond_offsets": "bonds"}  # array -> what it counts
 ARRAYS = {**LAYOUT, **OPTIONAL_LAYOUT}
@@ -180,7 +181,7 @@ def find_wrong_counts(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any
     of_atoms = header.get("atom_target_names", [])
     if bool(of_atoms) != ("atom_targets" in arrays):
         problems.append((HEADER, f"names {len(of_atoms)} targets of atoms, which atom_targets.npy must have"))
-    lengths = {"atoms": counts["atoms"], "bonds": counts["bonds"], "atom_targets": counts["atoms"]}
+    lengths = {**counts, "atom_targets": counts["atoms"], "coordinates": counts["atoms"]}
     lengths |= dict.fromkeys(OFFSETS, rows + 1)
     widths = {"targets": len(names), "atom_targets": len(of_atoms)}
     for name, array in arrays.items():

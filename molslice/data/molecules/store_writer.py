@@ -27,7 +27,7 @@ class StoreWriter:
     Its memory does not grow with the number of rows. Reasons are kept in a file until the header is written.
 
     Args:
-        folder: The folder, which exists. Names, `grouped` and `num_descriptors` are as in
+        folder: The folder, which exists. Names, `grouped`, `num_descriptors` and `geometry` are as in
             `MoleculeStore.write`.
         saved: What `save` returned in an earlier run, to continue the store there; None starts a new one.
 
@@ -48,12 +48,13 @@ class StoreWriter:
         atom_target_names: Sequence[str] = (),
         grouped: bool = False,
         num_descriptors: int = 0,
+        geometry: bool = False,
         saved: Mapping[str, Any] | None = None,
     ) -> None:
         self._folder, self._names, self._units = folder, list(target_names), list(target_units)
         self._atom_names = list(atom_target_names)
         widths = {"targets": len(target_names), "atom_targets": len(atom_target_names)}
-        widths["descriptors"] = num_descriptors
+        widths |= {"descriptors": num_descriptors, "coordinates": 3 * geometry}
         self._optional = [name for name in OPTIONAL_LAYOUT if widths.get(name, grouped)]
         self._files: dict[str, ArrayFile] = {}
         self._errors, self._error_digest = folder / ERRORS, hashlib.sha256()

@@ -44,6 +44,9 @@ class StoredRows:
         atom_targets = stored.get("atom_targets")
         if atom_targets is not None:
             atom_targets = _taken(atom_targets, places).masked_fill(~mask[..., None], torch.nan)
+        coordinates = stored.get("coordinates")
+        if coordinates is not None:
+            coordinates = _taken(coordinates, places).masked_fill(~mask[..., None], torch.nan)
         descriptors = stored.get("descriptors")
         ends, features = self._bonds(rows, present, width)
         molecule = torch.arange(len(rows), device=rows.device)[:, None].expand(ends.shape[:2])
@@ -56,6 +59,7 @@ class StoredRows:
             rows=numbers.rows,
             atom_targets=atom_targets,
             descriptors=None if descriptors is None else descriptors[rows],
+            coordinates=coordinates,
             adjacency=_adjacency(ends, features, width),
         )
 

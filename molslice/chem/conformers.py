@@ -1,0 +1,50 @@
+"""Coordinates of the atoms of a molecule in one conformer, from its graph alone."""
+
+import numpy as np
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdDistGeom
+
+from molslice.chem.canonical import canonical_unguarded
+from molslice.chem.smiles import ChemError, parse_unguarded
+
+MOST_ATOMS = 100  # heavy atoms; larger molecules take minutes
+ATTEMPTS = 10  # with other random coordinates
+SEED = 7
+
+
+def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
+    """Embed a molecule by ETKDG, without a force field. The same molecule has the same coordinates.
+
+    Args:
+        smiles: A SMILES that `many_molecule_arrays` has read with `atom_order="canonical"`.
+        num_atoms: Number n of its atoms in the arrays.
+
+    Returns:
+        Coordinates in Angstrom in canonical order, float16 [n, 3]. They are NaN if the embedding failed, if
+        the molecule has more than 100 atoms, and outside of the largest fragment of a mixture.
+
+    Source: Riniker and Landrum 2015, doi 10.1021/acs.jcim.5b00654; version 3 with small rings, Wang et al.
+    2020, doi 10.1021/acs.jcim.0c00025.
+    """
+    positions = np.full((num_atoms, 3), np.nan, np.float16)
+    if num_atoms > MOST_ATOMS:
+        return positions
+    try:
+        with rdBase.BlockLogs():
+            mol = canonical_unguarded(parse_unguarded(smiles), smiles).mol
+            assert mol.GetNumAtoms() == num_atoms
+            with_hydrogens = Chem.AddHs(mol)
+            if rdDistGeom.EmbedMolecule(with_hydrogens, _parameters()) != 0:
+                return positions
+            largest = list(max(Chem.GetMolFrags(mol), key=len))
+            positions[largest] = with_hydrogens.GetConformer().GetPositions()[largest]
+    except (ChemError, RuntimeError, ValueError):  # such as an unknown element
+        pass
+    return positions
+
+
+def _parameters() -> rdDistGeom.EmbedParameters:
+    parameters = rdDistGeom.ETKDGv3()
+    parameters.useSmallRingTorsions = True
+    parameters.randomSeed, parameters.maxIterations = SEED, ATTEMPTS
+    return parameters
