@@ -227,6 +227,8 @@ def _task_options(config: RunConfig) -> dict[str, Any]:
 def _build_task(plan: _Plan, *, show_start: bool) -> Task:
     """Build the model with its initial weights and its loss."""
     config, data = plan.config, plan.batches.dataset.spec
+    if data.has_geometry and "distance_weight" not in plan.task_options:
+        raise MolsliceError(f"data.geometry has no effect on task {config.task}; only molecule uses it")
     torch.manual_seed(config.seed)
     model = build_model(config.model, config.attention, config.model_data(data))
     if plan.source is not None:

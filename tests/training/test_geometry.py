@@ -72,6 +72,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(build_config, tmp_path, monke
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_task_that_learns_no_distances_is_refused(build_config, tmp_path):
+    config = build_config(
+        data={"geometry": True}, task="pretraining", training={"label_weights": {"descriptors": 1.0}}
+    )
+    with pytest.raises(MolsliceError, match=r"data\.geometry has no effect on task pretraining; only mol"):
+        train(config, tmp_path / "run", quiet=True)
+
+
 def test_an_invalid_weight_is_refused(build_config, tmp_path):
     with pytest.raises(MolsliceError, match=r"training\.distance_weight must be above 0, got 0"):
         train(build_config(training={"distance_weight": 0.0}), tmp_path / "run", quiet=True)
