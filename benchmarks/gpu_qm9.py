@@ -31,6 +31,8 @@ SETTINGS = {
     "data.units": "eV",
     "data.split": "{kind: random, fractions: [0.95, 0.05], seed: 0}",
     "model.preset": "small",
+    "model.local": "null",
+    "optimizer.name": "adamw",
     "training.batch_size": "512",
     "training.token_budget": "16384",
     "training.max_minutes": "null",

@@ -40,19 +40,29 @@ CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 TARGET = "gap_ev"
 ROWS, FITTED_ROWS = 10_000, 9_000
 CHEMPROP = {"epochs": 50, "rate": 2e-3}
+PLAIN = {
+    "model.dim": "64",
+    "model.ffn_dim": "64",
+    "model.local": "null",
+    "data.geometry": "false",
+    "optimizer.name": "adamw",
+    "optimizer.lr": "4e-3",
+}
 MUON = {"optimizer.name": "muon", "optimizer.lr": "3e-3"}
 MESSAGES = {**MUON, "model.local": "gine"}
 DROPOUT = {"model.dropout": "0.1"}
 GEOMETRY = {"data.geometry": "true"}
-# label -> steps and settings
+WIDER = {"model.dim": "80", "model.ffn_dim": "160"}
+# label -> steps, and settings besides `PLAIN`
 ENTRIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
-    "AdamW": (7200, {"optimizer.name": "adamw", "optimizer.lr": "4e-3", "model.local": "null"}),
+    "AdamW": (7200, {}),
     "Muon": (7200, MUON),
     "Muon, messages": (6500, MESSAGES),
     "Muon, messages, dropout": (6500, {**MESSAGES, **DROPOUT}),
     "Muon, messages, dropout, pair state": (5000, {**MESSAGES, **DROPOUT, "model.pair_state": "true"}),
     "Muon, messages, distances": (6000, {**MESSAGES, **GEOMETRY}),
     "Muon, messages, dropout, distances": (6500, {**MESSAGES, **DROPOUT, **GEOMETRY}),
+    "Muon, messages, distances, 4 x 80": (4800, {**MESSAGES, **GEOMETRY, **WIDER}),
 }
 
 
@@ -97,6 +107,7 @@ def run_molslice(label: str, seed: int, files: Mapping[str, Path], folder: Path)
         "trainer.num_threads": 1,
         "trainer.accelerator": "cpu",
         "seed": seed,
+        **PLAIN,
         **given,
     }
     config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])

@@ -413,6 +413,8 @@ METHODS = {
     "forest": ("random forest", "forest"),
     "boosting": ("gradient boosting", "boosting"),
     "catboost": ("CatBoost", "CatBoost"),
+    "linear": ("linear model", "linear"),
+    "svm": ("support vector machine", "SVM"),
     "chemprop": ("chemprop 2.3", "chemprop"),
     "chemprop ensemble": ("chemprop 2.3, ensemble of five", "chemprop, five"),
 }

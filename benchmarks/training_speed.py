@@ -49,6 +49,12 @@ SETS = {"qm9": "qm9/train.csv.gz", "chembl": "corpus/smiles_million.smi.gz"}
 EMBEDDED = {"gap_xtb": ROOT / "data" / "gap_xtb" / "raw" / "data.csv.gz"}
 MODELS = ("quickstart", "slim")
 QM9_CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
+QM9_SETTINGS = {  # 4 x 64 without messages along bonds
+    "model.dim": "64",
+    "model.ffn_dim": "64",
+    "model.local": "null",
+    "optimizer.name": "adamw",
+}
 MAX_ATOMS = 64
 EXAMPLE_ROWS, EXAMPLE_EPOCHS = 10_000, 20  # of the training whose whole time is stated
 
@@ -114,7 +120,7 @@ def build_sides(molecules: Molecules, folder: Path, options: argparse.Namespace)
     models = options.models.split(",")
     threads = [("trainer.num_threads", str(options.threads))]
     entries = plan_entries(models, options.attentions, overrides=threads)
-    entries += plan_entries([], config=QM9_CONFIG, overrides=threads)
+    entries += plan_entries([], config=QM9_CONFIG, overrides=[*threads, *QM9_SETTINGS.items()])
     sides: list[Side] = [Molslice(entry, molecules, folder) for entry in entries]
     sides.append(PygGin(molecules.first(options.slow_rows)))
     sides += [GraphormerPipeline(model, molecules) for model in models]
