@@ -180,7 +180,7 @@ def collect(options: argparse.Namespace) -> Path:
     return record("qm9_levers", payload, options.out)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the entries, or collect those that are finished."""
     parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder with train.csv.gz and valid.csv.gz")
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--chemprop-python", help="interpreter of chemprop's environment")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "qm9_levers")
     parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if not options.collect:
         if options.data is None:
             parser.error("training needs --data")

@@ -82,6 +82,14 @@ def test_attentions_on_qm9_are_sorted_by_error(show):
     assert second[0] == "`flow`"
 
 
+def test_options_on_qm9_have_error_and_time(show):
+    numbers = {"valid_mae": {"mean": 0.18, "sd": None}, "test_mae": {"mean": 0.17, "sd": 0.001}}
+    entry = {"parameters": 1_000, "seconds": {"mean": 380.4, "sd": None}, **numbers}
+    _, *rows = show("qm9_levers", {"entries": [{"label": name, **entry} for name in ("chemprop", "Muon")]})
+    assert rows[0] == ["chemprop 2.3, 50 epochs", "1,000", "380", "0.180", "0.170 ± 0.001"]
+    assert rows[1][0] == "molslice: Muon"
+
+
 def test_rates_of_steps_are_shown_and_checks_and_profiles_are_not(show):
     step = {"molecules_per_second": 64_318.6, "step_ms": 12.99, "teraflops": 262.3, "peak_share": 0.265}
     step["peak_gigabytes"] = 4.37
