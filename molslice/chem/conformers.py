@@ -7,13 +7,15 @@ from rdkit.Chem import rdDistGeom
 from molslice.chem.canonical import canonical_unguarded
 from molslice.chem.smiles import ChemError, parse_unguarded
 
-MOST_ATOMS = 100  # heavy atoms; larger molecules take minutes
-ATTEMPTS = 10  # with other random coordinates
+MOST_ATOMS = 100  # heavy atoms; the embedding of larger molecules takes long and often fails
+ATTEMPTS = 10
 SEED = 7
 
 
 def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
-    """Embed a molecule by ETKDG, without a force field. The same molecule has the same coordinates.
+    """Embed a molecule by ETKDG, without a force field.
+
+    All spellings of a molecule have the same coordinates, with one version of RDKit.
 
     Args:
         smiles: A SMILES that `many_molecule_arrays` has read with `atom_order="canonical"`.
@@ -32,12 +34,13 @@ def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
     try:
         with rdBase.BlockLogs():
             mol = canonical_unguarded(parse_unguarded(smiles), smiles).mol
-            assert mol.GetNumAtoms() == num_atoms
-            with_hydrogens = Chem.AddHs(mol)
-            if rdDistGeom.EmbedMolecule(with_hydrogens, _parameters()) != 0:
+            atoms = max(Chem.GetMolFrags(mol), key=len)
+            largest = max(Chem.GetMolFrags(mol, asMols=True), key=lambda fragment: fragment.GetNumAtoms())
+            with_hydrogens = Chem.AddHs(largest)
+            failed = rdDistGeom.EmbedMolecule(with_hydrogens, _parameters()) != 0
+            if mol.GetNumAtoms() != num_atoms or failed:
                 return positions
-            largest = list(max(Chem.GetMolFrags(mol), key=len))
-            positions[largest] = with_hydrogens.GetConformer().GetPositions()[largest]
+            positions[list(atoms)] = with_hydrogens.GetConformer().GetPositions()[: len(atoms)]
     except (ChemError, RuntimeError, ValueError):  # such as an unknown element
         pass
     return positions

@@ -72,6 +72,7 @@ def find_model_data(
     treats_alike = predictor.wildcards == data.options.get("wildcards", "refuse")
     if name == "csv" and not treats_alike:
         settings.insert(0, ("data.wildcards", predictor.wildcards))
+    settings[:0] = _without_geometry(data, name, overrides)
     changed = override_data(data, settings)
     dataset = build_dataset(changed.name, dict(changed.options))
     if whole is not None:
@@ -85,6 +86,14 @@ def find_model_data(
     if renamed and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     return dataset
+
+
+def _without_geometry(
+    data: "DataConfig", name: str, overrides: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the setting that computes no conformers of other data, on which the model is not trained."""
+    is_needless = bool(data.options.get("geometry")) and name == data.name and names_data(overrides)
+    return [("data.geometry", "false")] if is_needless else []
 
 
 def names_data(overrides: Sequence[tuple[str, str]]) -> bool:

@@ -253,8 +253,13 @@ class RunConfig:
         return replace(self, training=replace(self.training, **settings))
 
     def model_data(self, data: DataSpec) -> DataSpec:
-        """Return the properties of the data with the outputs that the loss needs."""
-        return replace(data, predicts_variance=self.training.loss == "gaussian")
+        """Return the properties of the data with what the loss needs; a geometry only if it is learned."""
+        learns_distances = self.model.learns_distances and self.task == "molecule"
+        return replace(
+            data,
+            predicts_variance=self.training.loss == "gaussian",
+            has_geometry=data.has_geometry and learns_distances,
+        )
 
 
 def _require(holds: bool, name: str, value: object, expected: str) -> None:

@@ -23,7 +23,8 @@ class Muon(torch.optim.Optimizer):
     step the root mean square of a step of AdamW, so that both take the same learning rate.
 
     `torch.optim.Muon` takes the same steps one matrix at a time, and reads the learning rate on the host.
-    Here, matrices of equal shape are one product, and a step can be captured as a CUDA graph.
+    Here, matrices of equal shape are one product, and a step can be captured as a CUDA graph. The iteration
+    takes bfloat16 where the device has it, so that a seed gives other weights on a CPU without it.
 
     Args:
         groups: Groups of parameters, with `weight_decay` and perhaps other keys, which are kept.
@@ -147,4 +148,6 @@ def orthogonalize(matrices: Float[Tensor, "K R C"]) -> Float[Tensor, "K R C"]:
 
 def _has_bfloat16(device: torch.device) -> bool:
     """Return whether a device has fast products of bfloat16."""
-    return device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if device.type != "cpu":
+        return True
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

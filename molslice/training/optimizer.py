@@ -141,9 +141,9 @@ class HalfWeights:
     """A copy of a task with the layers of its encoders in bfloat16, which computes the gradients.
 
     The weights of the task itself are the ones that the optimizer updates, that are averaged, evaluated and
-    saved, all in float32. The layers of the copy have these weights, rounded. Both share all other weights:
-    embeddings, pair bias and readout are computed in float32, as is the loss. Norms and softmaxes of the
-    layers are computed in float32 inside.
+    saved, all in float32. The layers of the copy, with their messages along bonds and updates of the pair
+    bias, have these weights, rounded. Both share all other weights: embeddings, S + E and readout are
+    computed in float32, as is the loss. Norms and softmaxes of the layers are computed in float32 inside.
 
     Raises:
         MolsliceError: The model has no encoder layers.

@@ -227,10 +227,10 @@ def _task_options(config: RunConfig) -> dict[str, Any]:
 def _build_task(plan: _Plan, *, show_start: bool) -> Task:
     """Build the model with its initial weights and its loss."""
     config, data = plan.config, plan.batches.dataset.spec
-    if data.has_geometry and "distance_weight" not in plan.task_options:
-        raise MolsliceError(f"data.geometry has no effect on task {config.task}; only molecule uses it")
+    model_data = config.model_data(data)
+    _refuse_unused_geometry(config, data, model_data)
     torch.manual_seed(config.seed)
-    model = build_model(config.model, config.attention, config.model_data(data))
+    model = build_model(config.model, config.attention, model_data)
     if plan.source is not None:
         report = start_from(plan.source, config, model, plan.targets)
         if show_start:
@@ -240,6 +240,19 @@ def _build_task(plan: _Plan, *, show_start: bool) -> Task:
     if "teacher" in options:
         options["teacher"] = _read_teacher(options["teacher"], plan.targets, data)
     return TASKS.build(config.task, model, plan.targets, options=options)
+
+
+def _refuse_unused_geometry(config: RunConfig, data: DataSpec, model_data: DataSpec) -> None:
+    """Refuse settings of a geometry that is not there or that the model does not learn."""
+    weight = config.training.distance_weight
+    if weight != TrainingConfig(max_steps=1).distance_weight and not data.has_geometry:
+        raise MolsliceError(f"training.distance_weight is {weight}, but the data have no geometry")
+    # a prepared store may have one for other models
+    if config.data.options.get("geometry") and not model_data.has_geometry:
+        raise MolsliceError(
+            f"data.geometry has no effect on the model {config.model.name} with the task {config.task}; only "
+            "graphormer with the task molecule learns distances"
+        )
 
 
 def _read_teacher(path: str | None, targets: TargetInfo, data: DataSpec) -> nn.Module:

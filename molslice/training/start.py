@@ -26,7 +26,8 @@ SHOWN = 8  # modules that a report names
 SAME = (*SIZES[1:], "norm", "legacy_vocab")
 FEATURES = "featurizer_version"
 MAP = "descriptor_state.map"
-OF_ATOMS = {"atom_readout", "atom_head", "bond_head"}  # heads for atoms and bonds, whatever the targets
+# heads for atoms, bonds and pairs, whatever the targets
+OF_ATOMS = {"atom_readout", "atom_head", "bond_head", "distance_head"}
 CONVERTIBLE = {"descriptor_state", "readout", "variance_readout", *OF_ATOMS}
 
 

@@ -121,11 +121,14 @@ def test_gradients_of_micro_batches_are_added(build_stepper):
 def test_pair_states_and_messages_are_computed_in_bfloat16(build_stepper, attention):
     model = {"pair_state": True, "local": "gine"}
     stepper = build_stepper(trainer=HALF, model=model, attention={"name": attention})
+    before = copy.deepcopy(stepper.model.state_dict())
     steps(stepper, 0, 2)
     halves = dict(stepper.half.task.named_parameters())
-    for part in ("messages.0.map.weight", "pair_updates.0.weight"):
-        assert halves[f"model.encoder.{part}"].dtype == torch.bfloat16
-        assert stepper.model.state_dict()[f"encoder.{part}"].dtype == torch.float32
+    for part in ("messages.0.map.weight", "messages.1.norm.weight", "pair_updates.0.weight"):
+        half, whole = halves[f"model.encoder.{part}"], stepper.model.state_dict()[f"encoder.{part}"]
+        assert (half.dtype, whole.dtype) == (torch.bfloat16, torch.float32)
+        assert torch.equal(half, whole.bfloat16())
+        assert not torch.equal(whole, before[f"encoder.{part}"])
 
 
 def test_models_without_encoder_layers_are_refused(build_stepper):

@@ -26,8 +26,8 @@ from molslice.types import MolsliceError
 
 @pytest.fixture
 def build_stepper(build_config):
-    def build(fixed, **sections):
-        config = build_config(data={"target_columns": ["gap", "half"]}, **sections)
+    def build(fixed, data=None, **sections):
+        config = build_config(data={"target_columns": ["gap", "half"], **(data or {})}, **sections)
         dataset = build_dataset(config.data.name, dict(config.data.options))
         rows = dataset.labeled_rows("train")
         targets = TargetInfo.of_training(
@@ -108,6 +108,15 @@ def test_steps_of_muon_can_be_captured(build_stepper, monkeypatch):
     stepper = build_stepper(True, **sections, attention="mean")
     stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
     assert stepper.graphs.obstacles == set()
+
+
+def test_steps_with_a_geometry_can_be_captured(build_stepper, monkeypatch):
+    plain = path_codes.path_codes
+    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
+    stepper = build_stepper(True, data={"geometry": True}, training={"batch_size": 7})
+    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
+    assert stepper.model.distance_head.pair.weight.isfinite().all()
 
 
 def test_steps_of_radam_are_not_captured(build_stepper):
@@ -237,15 +246,19 @@ def assert_same(one, other):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize(
-    ("precision", "optimizer"), [("32", "adamw"), ("bf16-weights", "adamw"), ("32", "muon")]
+    ("precision", "sections"),
+    [
+        ("32", {}),
+        ("bf16-weights", {}),
+        ("32", {"optimizer": {"name": "muon"}}),
+        ("32", {"model": {"local": "gine", "pair_state": True}}),
+        ("bf16-weights", {"model": {"local": "gine", "pair_state": True}, "optimizer": {"name": "muon"}}),
+    ],
 )
-def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(
-    build_stepper, precision, optimizer
-):
+def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(build_stepper, precision, sections):
     losses = {}
     for captured in (True, False):
-        trainer = {"accelerator": "cuda", "precision": precision}
-        stepper = build_stepper(True, trainer=trainer, optimizer={"name": optimizer})
+        stepper = build_stepper(True, trainer={"accelerator": "cuda", "precision": precision}, **sections)
         assert stepper.graphs is not None
         if not captured:
             stepper.graphs = None

@@ -140,7 +140,7 @@ def check_featurizing(how: Featurizing) -> None:
     check_choices(fragment=how.fragment, wildcards=how.wildcards)
     check_options(how.max_atoms, how.atom_order)
     if how.geometry and how.atom_order != "canonical":
-        raise MolsliceError(f"a geometry needs atom_order canonical, got {how.atom_order}")
+        raise MolsliceError(f"geometry needs atom_order canonical, got {how.atom_order}")
 
 
 def count_descriptors() -> int:

@@ -44,7 +44,7 @@ def write_store_table(
 
     The column `error` has the reason of a row without a molecule, or what the SMILES of a row does not
     reproduce of its arrays; see `molslice.chem.rebuild`. It is `error_of_molecule` beside a target `error`.
-    Targets of atoms, groups and descriptors are not written.
+    Targets of atoms, groups, descriptors and coordinates are not written.
 
     Args:
         store: The store.

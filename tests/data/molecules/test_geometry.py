@@ -99,5 +99,5 @@ def test_stores_with_and_without_a_geometry_are_not_joined(table, tmp_path):
 
 
 def test_a_geometry_needs_the_canonical_order(table):
-    with pytest.raises(MolsliceError, match="a geometry needs atom_order canonical, got input"):
+    with pytest.raises(MolsliceError, match="geometry needs atom_order canonical, got input"):
         dataset(table, geometry=True, atom_order="input")
