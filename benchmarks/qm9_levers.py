@@ -114,7 +114,7 @@ def run_molslice(label: str, seed: int, files: Mapping[str, Path], folder: Path)
     start = time.process_time()
     build_dataset("csv", dict(config.data.options))
     prepared = time.process_time()
-    summary = train(config, folder, resume=folder.exists(), quiet=True)
+    summary = train(config, folder, quiet=True)
     seconds = time.process_time() - prepared
     options = {**config.data.options, "path": str(files["test"]), "valid_path": str(files["test"])}
     tested = build_dataset("csv", {**options, "geometry": False})
@@ -148,6 +148,7 @@ def measure(label: str, seed: int, files: Mapping[str, Path], options: argparse.
     file, folder = options.runs / f"{name}.json", options.runs / name
     if file.is_file():
         return
+    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run, whose time would not be known
     if label == "chemprop":
         result = run_chemprop(options.chemprop_python, seed, files, folder)
     else:
