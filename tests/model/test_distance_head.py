@@ -13,6 +13,7 @@ from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
 from molslice.tasks.molecule import distance_losses
 from molslice.types import DataSpec, MolsliceError
 from tests.model.molecules import random_batch
+from tests.model.references import assert_equal_in_value_and_gradient
 
 SIZES = {"num_layers": 2, "dim": 8, "ffn_dim": 16, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 DATA = DataSpec(1, has_geometry=True)
@@ -44,12 +45,7 @@ def test_equals_a_loop_over_pairs():
                 both = torch.cat([molecule[i] * molecule[j], (molecule[i] - molecule[j]).abs()])
                 expected.append(head.pair.weight @ both + head.pair.bias)
     expected = torch.stack(expected).view(2, 6, -1)
-    torch.testing.assert_close(result, expected)
-    weights, inputs = torch.randn_like(expected), (atoms, *head.parameters())
-    torch.testing.assert_close(
-        torch.autograd.grad((result * weights).sum(), inputs),
-        torch.autograd.grad((expected * weights).sum(), inputs),
-    )
+    assert_equal_in_value_and_gradient(result, expected, (atoms, *head.parameters()))
 
 
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort", "flow", "singular"])

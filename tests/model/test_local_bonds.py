@@ -9,6 +9,7 @@ from molslice.model.graphormer import Graphormer, GraphormerSpec
 from molslice.model.local_bonds import BondMessages
 from molslice.types import DataSpec, MolsliceError
 from tests.model.molecules import random_batch
+from tests.model.references import assert_equal_in_value_and_gradient
 
 SIZES = {"num_layers": 2, "dim": 8, "ffn_dim": 16, "num_heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 
@@ -32,12 +33,7 @@ def test_equals_the_sum_over_neighbors_in_value_and_gradient():
             sums[b][end + 1] = sums[b][end + 1] + (normed[b, start + 1] + bond).relu()
     expected = torch.stack([torch.stack(row) for row in sums]) @ layer.map.weight.T
     result = layer(tokens, batch.bond_index, batch.bond_features)
-    torch.testing.assert_close(result, expected)
-    weights, inputs = torch.randn_like(expected), (tokens, *layer.parameters())
-    torch.testing.assert_close(
-        torch.autograd.grad((result * weights).sum(), inputs),
-        torch.autograd.grad((expected * weights).sum(), inputs),
-    )
+    assert_equal_in_value_and_gradient(result, expected, (tokens, *layer.parameters()))
 
 
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort", "flow", "singular"])
