@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from molslice.config import config_from_mapping, config_to_yaml
+from molslice.folders.run import LAST_CHECKPOINT
+from molslice.training.run import train
+from molslice.training.stepper import Stepper
 
 EMBEDDED = Path(__file__).parents[2] / "data" / "gap_xtb" / "raw" / "data.csv.gz"
 
@@ -65,3 +68,27 @@ def write_config():
         return path
 
     return write
+
+
+@pytest.fixture
+def train_and_resume(tmp_path, monkeypatch):
+    """Train a run, and another that stops before a step and continues; return their last checkpoints."""
+
+    def both(config, stop):
+        train(config, tmp_path / "whole", quiet=True)
+        step = Stepper.step
+
+        def interrupted(self, batch, number, rate):
+            if number == stop:
+                raise RuntimeError("stopped")
+            return step(self, batch, number, rate)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Stepper, "step", interrupted)
+            with pytest.raises(RuntimeError, match="stopped"):
+                train(config, tmp_path / "resumed", quiet=True)
+        train(config, tmp_path / "resumed", resume=True, quiet=True)
+        files = [tmp_path / name / LAST_CHECKPOINT for name in ("whole", "resumed")]
+        return [torch.load(file, weights_only=True) for file in files]
+
+    return both

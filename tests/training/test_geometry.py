@@ -10,18 +10,27 @@ from molslice.config import StartConfig, config_from_mapping
 from molslice.data import build_dataset
 from molslice.data.molecules.prepare import Featurizing
 from molslice.data.molecules.prepare_files import prepare_files
-from molslice.folders.run import LAST_CHECKPOINT, METRICS, read_run
+from molslice.folders.run import METRICS, read_run
 from molslice.inference.load import load_model
 from molslice.model import build_model
 from molslice.training.run import train
 from molslice.training.start import read_start, start_from
-from molslice.training.stepper import Stepper
 from molslice.types import DataSpec, MolsliceError
 
 
 def losses(folder):
     with (folder / METRICS).open() as file:
         return [float(row["train_loss"]) for row in csv.DictReader(file)]
+
+
+@pytest.fixture
+def embed_nothing(monkeypatch):
+    """Return a function after which no conformer can be computed."""
+
+    def fail(*_):
+        raise AssertionError("embedded")
+
+    return lambda: monkeypatch.setattr("molslice.chem.conformers.coordinates", fail)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "slice_sort"])
@@ -34,13 +43,9 @@ def test_the_distances_are_learned(build_config, tmp_path, attention):
     assert read_run(tmp_path / "run").data.has_geometry
 
 
-def test_a_prediction_reads_smiles_alone(build_config, tmp_path, monkeypatch):
+def test_a_prediction_reads_smiles_alone(build_config, tmp_path, embed_nothing):
     train(build_config(data={"geometry": True}), tmp_path / "run", quiet=True)
-
-    def fail(*_):
-        raise AssertionError("embedded")
-
-    monkeypatch.setattr("molslice.chem.conformers.coordinates", fail)
+    embed_nothing()
     one, other = load_model(tmp_path / "run").predict(["CCO", "OCC"])
     assert float(one) == float(other)
 
@@ -80,26 +85,10 @@ def test_a_run_starts_from_one_with_or_without_a_geometry(build_config, tmp_path
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_a_resumed_run_equals_an_uninterrupted_one(build_config, tmp_path, monkeypatch, fixed):
+def test_a_resumed_run_equals_an_uninterrupted_one(build_config, train_and_resume, fixed):
     settings = {"max_steps": 18, "fixed_shapes": fixed, "valid_every_steps": 6}
     config = build_config(data={"geometry": True}, training=settings)
-    train(config, tmp_path / "whole", quiet=True)
-    step = Stepper.step
-
-    def interrupted(self, batch, number, rate):
-        if number == 13:
-            raise RuntimeError("stopped")
-        return step(self, batch, number, rate)
-
-    monkeypatch.setattr(Stepper, "step", interrupted)
-    with pytest.raises(RuntimeError, match="stopped"):
-        train(config, tmp_path / "resumed", quiet=True)
-    monkeypatch.setattr(Stepper, "step", step)
-    train(config, tmp_path / "resumed", resume=True, quiet=True)
-    one, other = (
-        torch.load(tmp_path / name / LAST_CHECKPOINT, weights_only=True)["model"]
-        for name in ("whole", "resumed")
-    )
+    one, other = (state["model"] for state in train_and_resume(config, stop=13))
     assert any("distance_head" in name for name in one)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -122,14 +111,10 @@ def test_an_invalid_weight_is_refused(build_config, tmp_path):
 
 
 def test_no_conformer_of_other_data_is_computed_for_an_evaluation(
-    build_config, molecules, tmp_path, monkeypatch
+    build_config, molecules, tmp_path, embed_nothing
 ):
     train(build_config(data={"geometry": True}), tmp_path / "run", quiet=True)
-
-    def fail(*_):
-        raise AssertionError("embedded")
-
-    monkeypatch.setattr("molslice.chem.conformers.coordinates", fail)
+    embed_nothing()
     other = tmp_path / "other.csv"
     other.write_text("\n".join(molecules.read_text().splitlines()[:40]) + "\n")
     options = ["--data.path", str(other), "--data.cache_dir", str(tmp_path / "cache"), "--quiet"]

@@ -11,7 +11,7 @@ import torch
 
 from molslice.attention import ATTENTIONS
 from molslice.data import build_dataset
-from molslice.folders.run import LAST_CHECKPOINT, read_config
+from molslice.folders.run import read_config
 from molslice.model import build_model
 from molslice.ops import path_codes
 from molslice.tasks import TASKS, TargetInfo
@@ -40,6 +40,18 @@ def build_stepper(build_config):
         return Stepper(build_fabric(config.trainer), task, config, batches)
 
     return build
+
+
+@pytest.fixture
+def hidden_search(monkeypatch):
+    """Search for paths out of sight of a `WaitFinder`: on a CPU the search stops early."""
+    search = path_codes.path_codes
+
+    def compute(adjacency):
+        with torch.utils._python_dispatch._disable_current_modes():
+            return search(adjacency)
+
+    monkeypatch.setattr("molslice.model.graphormer.path_codes", compute)
 
 
 def with_empty_rows(stepper, batch):
@@ -89,11 +101,10 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention, model):
         torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("hidden_search")
 @pytest.mark.parametrize("attention", ATTENTIONS.names())
-def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, attention):
+def test_steps_can_be_captured_with_every_attention(build_stepper, attention):
     """The host reads nothing back, and empty rows leave all weights finite."""
-    plain = path_codes.path_codes
-    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
     model = {"max_tokens": 64, "local": "gine"}
     stepper = build_stepper(True, attention=attention, model=model, training={"batch_size": 7})
     stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
@@ -101,18 +112,16 @@ def test_steps_can_be_captured_with_every_attention(build_stepper, monkeypatch, 
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
 
 
-def test_steps_of_muon_can_be_captured(build_stepper, monkeypatch):
-    plain = path_codes.path_codes
-    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
+@pytest.mark.usefixtures("hidden_search")
+def test_steps_of_muon_can_be_captured(build_stepper):
     sections = {"optimizer": {"name": "muon"}, "training": {"batch_size": 7}}
     stepper = build_stepper(True, **sections, attention="mean")
     stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
     assert stepper.graphs.obstacles == set()
 
 
-def test_steps_with_a_geometry_can_be_captured(build_stepper, monkeypatch):
-    plain = path_codes.path_codes
-    monkeypatch.setattr("molslice.model.graphormer.path_codes", lambda adjacency: hidden(plain, adjacency))
+@pytest.mark.usefixtures("hidden_search")
+def test_steps_with_a_geometry_can_be_captured(build_stepper):
     stepper = build_stepper(True, data={"geometry": True}, training={"batch_size": 7})
     stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
     assert stepper.graphs.obstacles == set()
@@ -151,12 +160,6 @@ def test_each_shape_is_captured_after_a_step_without_a_graph(build_stepper, monk
     assert len(replayed) == len(seen) - sum(without.values())
     graphs.discard()
     assert graphs.num_captured == 0
-
-
-def hidden(compute, *arguments):
-    """Compute out of sight of a `WaitFinder`: on a CPU the search for paths stops early."""
-    with torch.utils._python_dispatch._disable_current_modes():
-        return compute(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -213,24 +216,9 @@ def test_processes_divide_the_same_batches(build_config, world, accumulate):
         assert all(part.rows == batch.rows for part in parts)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(build_config, tmp_path, monkeypatch):
+def test_a_resumed_run_equals_an_uninterrupted_one(build_config, train_and_resume):
     sections = {"training": {"max_steps": 25, "fixed_shapes": True, "valid_every_steps": 10}}
-    config = build_config(**sections)
-    train(config, tmp_path / "whole", quiet=True)
-    step = Stepper.step
-
-    def interrupted(self, batch, number, rate):
-        if number == 17:
-            raise RuntimeError("stopped")
-        return step(self, batch, number, rate)
-
-    monkeypatch.setattr(Stepper, "step", interrupted)
-    with pytest.raises(RuntimeError, match="stopped"):
-        train(config, tmp_path / "resumed", quiet=True)
-    monkeypatch.setattr(Stepper, "step", step)
-    train(config, tmp_path / "resumed", resume=True, quiet=True)
-    states = [torch.load(tmp_path / name / LAST_CHECKPOINT) for name in ("whole", "resumed")]
-    assert_same(*states)
+    assert_same(*train_and_resume(build_config(**sections), stop=17))
 
 
 def assert_same(one, other):
