@@ -48,7 +48,6 @@ from molslice.training.fabric import quiet_lightning
 from molslice.training.step_graphs import StepGraphs
 
 NAME = "gpu_list"
-FORMS = ("collated", "eager", "captured", "compiled", "weights", "muon")
 SETTINGS = {
     "collated": {"training.fixed_shapes": "false"},
     "eager": {"training.fixed_shapes": "true"},

@@ -72,6 +72,15 @@ def child_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def other_environment(threads: int) -> dict[str, str]:
+    """Return the variables for a program of another Python environment.
+
+    PYTHONPATH is left out, because it has modules of this environment.
+    """
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**variables, "OMP_NUM_THREADS": str(threads)}
+
+
 def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
     """Return the entries by key, in the order of their first appearance."""
     groups: dict[Any, list[Any]] = {}

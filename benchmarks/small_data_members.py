@@ -7,7 +7,6 @@ train on train and val together, as a user would.
 import csv
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import ROOT
+from record import ROOT, other_environment
 from small_data_sets import Molecules, write_rows
 
 from molslice.data.sequences import keep_arrays
@@ -223,10 +222,9 @@ def run_chemprop(work: Work) -> dict[str, np.ndarray]:
 
 def _run_program(work: Work, command: Sequence[str | Path]) -> None:
     """Run a program of another environment in the folder of the job, where `program.log` has its output."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(work.threads)}
-    environment.pop("PYTHONPATH", None)  # it has modules of this environment
+    variables = other_environment(work.threads)
     with open(work.folder / "program.log", "w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=environment)
+        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=variables)
 
 
 def read_predictions(file: Path, columns: list[str]) -> np.ndarray:

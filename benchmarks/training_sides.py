@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 from graphormer_rewrite import Graphormer, GraphormerSet, collate
-from record import ROOT
+from record import ROOT, other_environment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -270,6 +270,7 @@ class Chemprop(Side):
             stdout=subprocess.PIPE,
             text=True,
             cwd=folder,
+            env=other_environment(threads),
         )
         self.about = self._answer()
         self.name = f"chemprop {self.about['chemprop']}"
