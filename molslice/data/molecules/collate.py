@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from molslice.data.molecules.store import MoleculeStore
-from molslice.data.molecules.store_files import ATOM_COLUMNS
 from molslice.data.sequences import checked_rows
 from molslice.types import MoleculeBatch, MolsliceError
 
@@ -41,19 +40,13 @@ def collate(
     first = num_atoms.cumsum() - num_atoms  # start of the atoms of each molecule in the flat arrays
     slots = position if atom_permutation is None else _permuted(molecule, position, rows, atom_permutation)
 
-    atoms = np.zeros((len(rows) * width, ATOM_COLUMNS), np.uint8)
-    atoms[molecule * width + slots] = store.atoms[source]
-    atom_targets = None
-    if store.atom_targets is not None:
-        columns = store.atom_targets.shape[1]
-        values = np.full((len(rows) * width, columns), np.nan, np.float32)
-        values[molecule * width + slots] = store.atom_targets[source]
-        atom_targets = torch.from_numpy(values.reshape(len(rows), width, columns))
-    coordinates = None
-    if store.coordinates is not None:
-        positions = np.full((len(rows) * width, 3), np.nan, np.float16)
-        positions[molecule * width + slots] = store.coordinates[source]
-        coordinates = torch.from_numpy(positions.reshape(len(rows), width, 3))
+    def padded(values: np.ndarray, padding: float) -> torch.Tensor:
+        """Return numbers of the atoms [sum n, K] as [B, A, K]."""
+        columns = values.shape[1]
+        flat = np.full((len(rows) * width, columns), padding, values.dtype)
+        flat[molecule * width + slots] = values[source]
+        return torch.from_numpy(flat.reshape(len(rows), width, columns))
+
     mask = np.arange(width) < num_atoms[:, None]
 
     num_bonds = store.bond_offsets[rows + 1] - store.bond_offsets[rows]
@@ -63,14 +56,14 @@ def collate(
     if atom_permutation is not None:
         ends = slots[first[bond_molecule, None] + ends]
     return MoleculeBatch(
-        atoms=torch.from_numpy(atoms.reshape(len(rows), width, ATOM_COLUMNS)),
+        atoms=padded(store.atoms, 0),
         atom_mask=torch.from_numpy(mask),
         bond_index=torch.from_numpy(np.column_stack((bond_molecule, ends))),
         bond_features=torch.from_numpy(np.ascontiguousarray(bonds[:, 2:])),
         targets=torch.from_numpy(np.asarray(store.targets[rows])) if store.target_names else None,
         rows=torch.from_numpy(rows),
-        atom_targets=atom_targets,
-        coordinates=coordinates,
+        atom_targets=None if store.atom_targets is None else padded(store.atom_targets, np.nan),
+        coordinates=None if store.coordinates is None else padded(store.coordinates, np.nan),
         descriptors=None
         if store.descriptors is None
         else torch.from_numpy(np.asarray(store.descriptors[rows])),

@@ -40,26 +40,24 @@ class StoredRows:
         present = numbers.rows >= 0
         rows = numbers.rows.clamp(min=0)
         places, mask = _places(stored["atom_offsets"], rows, present, width)
-        atoms = _taken(stored["atoms"], places).masked_fill(~mask[..., None], 0)
-        atom_targets = stored.get("atom_targets")
-        if atom_targets is not None:
-            atom_targets = _taken(atom_targets, places).masked_fill(~mask[..., None], torch.nan)
-        coordinates = stored.get("coordinates")
-        if coordinates is not None:
-            coordinates = _taken(coordinates, places).masked_fill(~mask[..., None], torch.nan)
+
+        def padded(values: Tensor, padding: float) -> Tensor:
+            """Return numbers of the atoms [sum n, K] as [B, A, K]."""
+            return _taken(values, places).masked_fill(~mask[..., None], padding)
+
         descriptors = stored.get("descriptors")
         ends, features = self._bonds(rows, present, width)
         molecule = torch.arange(len(rows), device=rows.device)[:, None].expand(ends.shape[:2])
         return MoleculeBatch(
-            atoms=atoms,
+            atoms=padded(stored["atoms"], 0),
             atom_mask=mask,
             bond_index=torch.cat([molecule[..., None], ends], -1).flatten(0, 1),
             bond_features=features.flatten(0, 1),
             targets=stored["targets"][rows].masked_fill(~present[:, None], torch.nan),
             rows=numbers.rows,
-            atom_targets=atom_targets,
+            atom_targets=padded(stored["atom_targets"], torch.nan) if "atom_targets" in stored else None,
             descriptors=None if descriptors is None else descriptors[rows],
-            coordinates=coordinates,
+            coordinates=padded(stored["coordinates"], torch.nan) if "coordinates" in stored else None,
             adjacency=_adjacency(ends, features, width),
         )
 
