@@ -5,6 +5,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdDistGeom
 
 from molslice.chem.canonical import canonical_unguarded
+from molslice.chem.fragments import fragment_key
 from molslice.chem.smiles import ChemError, parse_unguarded
 
 MOST_ATOMS = 100  # heavy atoms; the embedding of larger molecules takes long and often fails
@@ -23,7 +24,8 @@ def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
 
     Returns:
         Coordinates in Angstrom in canonical order, float16 [n, 3]. They are NaN if the embedding failed, if
-        the molecule has more than 100 atoms, and outside of the largest fragment of a mixture.
+        the molecule has more than 100 atoms, and outside of the largest fragment of a mixture, as
+        `choose_fragment` chooses it.
 
     Source: Riniker and Landrum 2015, doi 10.1021/acs.jcim.5b00654; version 3 with small rings, Wang et al.
     2020, doi 10.1021/acs.jcim.0c00025.
@@ -34,8 +36,9 @@ def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
     try:
         with rdBase.BlockLogs():
             mol = canonical_unguarded(parse_unguarded(smiles), smiles).mol
-            atoms = max(Chem.GetMolFrags(mol), key=len)
-            largest = max(Chem.GetMolFrags(mol, asMols=True), key=lambda fragment: fragment.GetNumAtoms())
+            places: list[tuple[int, ...]] = []
+            fragments = Chem.GetMolFrags(mol, asMols=True, fragsMolAtomMapping=places)
+            largest, atoms = min(zip(fragments, places, strict=True), key=lambda one: fragment_key(one[0]))
             with_hydrogens = Chem.AddHs(largest)
             failed = rdDistGeom.EmbedMolecule(with_hydrogens, _parameters()) != 0
             if mol.GetNumAtoms() != num_atoms or failed:
