@@ -111,18 +111,14 @@ def _chosen(groups: Sequence[dict[str, Any]], is_chosen: Callable[[Tensor], bool
 
 def _orthogonalize_all(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Orthogonalize matrices of any shapes, scaled as the steps of `Muon` before the learning rate."""
-    places: dict[tuple[int, int], list[int]] = {}
+    places: dict[torch.Size, list[int]] = {}
     for place, matrix in enumerate(matrices):
-        rows, columns = matrix.shape
-        places.setdefault((min(rows, columns), max(rows, columns)), []).append(place)
+        places.setdefault(matrix.shape, []).append(place)
     steps = list(matrices)
-    for (rows, columns), of_shape in places.items():
-        wide = [
-            matrices[place] if matrices[place].shape[0] == rows else matrices[place].T for place in of_shape
-        ]
-        orthogonal = orthogonalize(torch.stack(wide)).float() * (RMS_OF_ADAMW * columns**0.5)
-        for place, step in zip(of_shape, orthogonal, strict=True):
-            steps[place] = step if matrices[place].shape[0] == rows else step.T
+    for shape, of_shape in places.items():
+        orthogonal = orthogonalize(torch.stack([matrices[place] for place in of_shape])).float()
+        for place, step in zip(of_shape, orthogonal * (RMS_OF_ADAMW * max(shape) ** 0.5), strict=True):
+            steps[place] = step
     return steps
 
 
@@ -130,20 +126,22 @@ def orthogonalize(matrices: Float[Tensor, "K R C"]) -> Float[Tensor, "K R C"]:
     """Move the singular values of matrices toward 1, to about 0.7 to 1.2, by five Newton-Schulz steps.
 
     X = N / |N|, then five times X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X, in bfloat16 where the
-    device has products of this type.
+    device has products of this type. X is transposed if it has more rows than columns.
 
     Args:
-        matrices: Matrices N with R <= C.
+        matrices: Matrices N.
 
     Source: Jordan et al. 2024.
     """
     first, third, fifth = COEFFICIENTS
+    is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.to(torch.bfloat16 if _has_bfloat16(matrices.device) else torch.float32)
     x = x / x.flatten(1).norm(dim=1).clamp(min=SMALLEST_NORM)[:, None, None]
+    x = x.mT if is_tall else x
     for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
-    return x
+    return x.mT if is_tall else x
 
 
 def _has_bfloat16(device: torch.device) -> bool:
