@@ -245,7 +245,8 @@ def _build_task(plan: _Plan, *, show_start: bool) -> Task:
 def _refuse_unused_geometry(config: RunConfig, data: DataSpec, model_data: DataSpec) -> None:
     """Refuse settings of a geometry that is not there or that the model does not learn."""
     weight = config.training.distance_weight
-    if weight != TrainingConfig(max_steps=1).distance_weight and not data.has_geometry:
+    defaults = {field.name: field.default for field in dataclasses.fields(TrainingConfig)}
+    if weight != defaults["distance_weight"] and not data.has_geometry:
         raise MolsliceError(f"training.distance_weight is {weight}, but the data have no geometry")
     # a prepared store may have one for other models
     if config.data.options.get("geometry") and not model_data.has_geometry:

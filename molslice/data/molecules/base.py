@@ -41,15 +41,11 @@ class MoleculeDataset(Dataset):
     @property
     def spec(self) -> DataSpec:
         """One output per target, and the descriptors with their range and spread in the training rows."""
-        values, geometry = self.store.descriptors, self.store.coordinates is not None
-        if values is None:
-            return DataSpec(len(self.target_names), has_geometry=geometry)
-        return DataSpec(
-            len(self.target_names),
-            num_descriptors=values.shape[1],
-            has_geometry=geometry,
-            statistics=self._descriptor_statistics,
-        )
+        values, described = self.store.descriptors, dict[str, Any]()
+        if values is not None:
+            described = {"num_descriptors": values.shape[1], "statistics": self._descriptor_statistics}
+        has_geometry = self.store.coordinates is not None
+        return DataSpec(len(self.target_names), has_geometry=has_geometry, **described)
 
     @cached_property
     def _descriptor_statistics(self) -> dict[str, tuple[float, ...]]:
