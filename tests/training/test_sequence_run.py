@@ -57,9 +57,11 @@ class Majority(SequenceDataset):
         return DataSpec(2, "ids", 3, max_tokens=self.longest, vocabulary=self.vocabulary)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def known():
     DATASETS.add("majority", Majority)
+    yield
+    DATASETS.remove("majority")
 
 
 def mapping(**sections):
@@ -89,7 +91,6 @@ def config(**sections):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    DATASETS.add("majority", Majority)
     folder = tmp_path_factory.mktemp("runs") / "run"
     train(config(), folder, quiet=True)
     return folder
