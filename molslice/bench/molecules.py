@@ -66,7 +66,7 @@ class StoredMolecules(MoleculeDataset):
     """All readable rows of a store as training rows, whatever else the store holds.
 
     Targets that have no value are left out. If none remains, the target is the number of atoms. Descriptors
-    and targets of atoms are left out.
+    and targets of atoms are left out; coordinates are kept, whose distances a training learns too.
 
     Args:
         store: The store.
@@ -80,6 +80,8 @@ class StoredMolecules(MoleculeDataset):
         if not store.num_atoms.any():
             raise MolsliceError(f"{self.source} has no molecules to measure with")
         arrays = {name: getattr(store, name) for name in LAYOUT}
+        if store.coordinates is not None:
+            arrays["coordinates"] = store.coordinates
         known = np.flatnonzero(np.isfinite(store.targets).any(axis=0))
         names = [store.target_names[place] for place in known]
         if not names:
@@ -164,5 +166,11 @@ def _dataset(data: DataConfig) -> MoleculeDataset:
 
 
 def _write(store: MoleculeStore, path: Path) -> None:
-    names, units = store.target_names, store.target_units
-    MoleculeStore.write(path, [store], target_names=names, target_units=units, source=store.header["source"])
+    MoleculeStore.write(
+        path,
+        [store],
+        target_names=store.target_names,
+        target_units=store.target_units,
+        source=store.header["source"],
+        geometry=store.coordinates is not None,
+    )

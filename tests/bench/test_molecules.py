@@ -29,6 +29,16 @@ def test_rows_of_a_store_without_targets_predict_the_number_of_atoms(tmp_path):
         found.smiles()
 
 
+def test_coordinates_of_a_store_are_kept(tmp_path):
+    molecules = ["bad", *_all(featurize(["CC"]))]
+    positions = np.array([[0, 0, 0], [1.5, 0, 0]], np.float16)
+    made = MoleculeStore.in_memory(molecules, coordinates=positions)
+    found = StoredMolecules(made)
+    assert found.spec.has_geometry
+    np.testing.assert_array_equal(found.collate([1]).coordinates, positions[None])
+    assert not StoredMolecules(MoleculeStore.in_memory(molecules)).spec.has_geometry
+
+
 def test_a_store_without_molecules_is_refused(tmp_path):
     with pytest.raises(MolsliceError, match="no molecules"):
         StoredMolecules(store(tmp_path / "store", [0]))
@@ -57,13 +67,13 @@ def test_files_become_a_temporary_store(tmp_path, workers):
 
 
 def test_data_without_a_folder_become_a_temporary_store(tmp_path, monkeypatch):
-    made = MoleculeStore.in_memory(
-        ["bad", *[molecule for part in [featurize(["CC"])] for molecule in _all(part)]]
-    )
+    positions = np.zeros((2, 3), np.float16)
+    made = MoleculeStore.in_memory(["bad", *_all(featurize(["CC"]))], coordinates=positions)
     monkeypatch.setattr("molslice.bench.molecules._dataset", lambda data: SimpleNamespace(store=made))
     with open_store(Molecules()) as found:
         assert found.num_atoms.tolist() == [0, 2]
         assert found.errors == {0: "bad"}
+        np.testing.assert_array_equal(found.coordinates, positions)
 
 
 def _all(parts):

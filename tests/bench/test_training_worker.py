@@ -1,11 +1,13 @@
 """Tests of the measurement of training inside its process."""
 
+import numpy as np
 import pytest
 import torch
 
 from molslice.bench import training_worker as worker
 from molslice.bench.training_worker import Training, measure
-from tests.bench.training_jobs import config, job, store
+from molslice.data.molecules.store import MoleculeStore
+from tests.bench.training_jobs import chain, config, job, store
 
 
 def test_a_job_counts_steps_molecules_padding_and_time(tmp_path):
@@ -72,6 +74,16 @@ def test_a_step_trains_the_variance_too(tmp_path):
     before = readout.weight.detach().clone()
     training.step(next(training.stream()))
     assert not torch.equal(readout.weight, before)
+
+
+def test_a_step_learns_the_distances_of_a_store(tmp_path):
+    molecules, positions = [chain(2), chain(3)], np.arange(15, dtype=np.float16).reshape(5, 3)
+    part = MoleculeStore.in_memory(molecules, coordinates=positions)
+    training = Training(config(), MoleculeStore.write(tmp_path / "store", [part], geometry=True))
+    head = training.stepper.model.distance_head.pair
+    before = head.weight.detach().clone()
+    training.step(next(training.stream()))
+    assert not torch.equal(head.weight, before)
 
 
 def test_warming_up_ends_after_a_slow_step(tmp_path, monkeypatch):

@@ -240,6 +240,7 @@ def assert_same(one, other):
         ("bf16-weights", {}),
         ("32", {"optimizer": {"name": "muon"}}),
         ("32", {"model": {"local": "gine", "pair_state": True}}),
+        ("32", {"data": {"geometry": True}}),
         ("bf16-weights", {"model": {"local": "gine", "pair_state": True}, "optimizer": {"name": "muon"}}),
     ],
 )
