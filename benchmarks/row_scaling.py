@@ -1,0 +1,209 @@
+"""Measure how the error of attentions depends on the number of training rows and on the width.
+
+    python benchmarks/row_scaling.py --jobs 2
+
+The training rows are nested samples of the training split of `data/gap_xtb_100k`. 2,000 rows of its
+validation split choose the step, and the rows of its test split choose nothing. The target is the HOMO-LUMO
+gap in eV. Each run has one thread. Entries have the rates of `ENTRIES`; `--rates` tries others.
+
+Each finished run is a JSON file in `--runs`. Neither these nor the runs of the recorded result are repeated,
+so that the grid grows from one call to the next. `--collect` trains nothing. Writes
+`benchmarks/results/row_scaling.json`.
+"""
+
+import argparse
+import csv
+import gzip
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gps import GpsSpec
+from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
+
+from molslice.config import load_config
+from molslice.data import build_dataset
+from molslice.files.parsing import read_json_object
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
+from molslice.model import MODELS
+from molslice.training.run import train
+
+NAME = "row_scaling"
+SOURCE = ROOT / "data" / "gap_xtb_100k"
+CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
+TARGET = "homolumogap"
+VALID_ROWS = 2_000
+VALIDATIONS = 20  # of each run
+STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 80_005: 20_000}
+RATE = "optimizer.lr"
+MUON, ADAMW = ({"optimizer.name": name, RATE: rate} for name, rate in (("muon", "3e-3"), ("adamw", "1e-3")))
+PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": "64", **MUON}
+PAIR_STATE = {"model.pair_state": "true"}
+OPTIONS = {**PAIR_STATE, "model.local": "gine"}
+# label -> attention, and settings besides `PLAIN`
+ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "softmax": ("softmax", {}),
+    "key_sort": ("key_sort", {}),
+    "slice_sort": ("slice_sort", {}),
+    "slice_sort, pair state": ("slice_sort", PAIR_STATE),
+    "softmax, pair state and messages": ("softmax", OPTIONS),
+    "slice_sort, pair state and messages": ("slice_sort", OPTIONS),
+    "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
+    "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
+}
+
+
+def prepare_rows(folder: Path) -> dict[str, Path]:
+    """Write the rows of valid, test and each training sample as CSV, and return the files by name."""
+    names = ["valid", "test", *map(str, STEPS)]
+    files = {name: folder / f"{name}.csv" for name in names}
+    if all(file.is_file() for file in files.values()):
+        return files
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(SOURCE / "raw" / "data.csv.gz", "rt", newline="") as file:
+        rows = [(row["smiles"], row[TARGET]) for row in csv.DictReader(file)]
+    splits = torch.load(SOURCE / "split_dict.pt", weights_only=False)
+    random = np.random.default_rng(0)
+    fitted, valid = (random.permutation(np.asarray(splits[name])) for name in ("train", "valid"))
+    chosen = {"valid": valid[:VALID_ROWS], "test": splits["test"]}
+    chosen |= {str(count): fitted[:count] for count in STEPS}
+    for name, numbers in chosen.items():
+        with files[name].open("w", newline="") as file:
+            csv.writer(file).writerows([("smiles", TARGET), *(rows[row] for row in np.sort(numbers))])
+    return files
+
+
+def default_rate(label: str) -> str:
+    """Return the learning rate of an entry."""
+    return {**PLAIN, **ENTRIES[label][1]}[RATE]
+
+
+def run_name(label: str, rows: int, dim: int, seed: int, rate: str) -> str:
+    """Return the name of a run, which its file has."""
+    words = [label.replace(",", "").replace(" ", "_"), str(rows), f"dim{dim}", f"seed{seed}", f"rate{rate}"]
+    return "-".join(words)
+
+
+def measure(
+    label: str, rows: int, dim: int, seed: int, rate: str, files: Mapping[str, Path], runs: Path
+) -> str:
+    """Train an entry and test it, write the result as JSON, and return a line about it."""
+    MODELS.add("gps", GpsSpec)
+    attention, given = ENTRIES[label]
+    name, steps = run_name(label, rows, dim, seed, rate), STEPS[rows]
+    settings = {
+        "data.path": files[str(rows)],
+        "data.valid_path": files["valid"],
+        "data.target_columns": TARGET,
+        "data.workers": 1,
+        "data.cache_dir": runs / "cache",
+        "model.dim": dim,
+        "model.ffn_dim": dim,
+        "attention": attention,
+        "training.max_minutes": "null",
+        "training.max_steps": steps,
+        "training.valid_every_steps": steps // VALIDATIONS,
+        "trainer.num_threads": 1,
+        "trainer.accelerator": "cpu",
+        "seed": seed,
+        **PLAIN,
+        **given,
+        RATE: rate,
+    }
+    config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
+    folder = runs / name
+    summary = train(config, folder, resume=folder.exists(), quiet=True)
+    options = {**config.data.options, "path": str(files["test"]), "valid_path": str(files["test"])}
+    tested = evaluate(load_model(str(folder)), build_dataset("csv", options), "valid", progress=False)
+    result = {
+        "label": label,
+        "rows": rows,
+        "dim": dim,
+        "seed": seed,
+        "rate": rate,
+        "commit": find_commit(),
+        "steps": steps,
+        "parameters": summary["parameters"],
+        "parameters_without_embeddings": summary["parameters_without_embeddings"],
+        "best_step": summary["best_step"],
+        "valid_mae": summary["valid"]["mae"][TARGET],
+        "test_mae": tested["targets"][0]["mae"],
+        "seconds": summary["seconds"],
+    }
+    write_json(runs / f"{name}.json", result)
+    shutil.rmtree(folder)
+    return f"{name}: {result['test_mae']:.4f} eV, best step {result['best_step']}, {result['seconds']:.0f} s"
+
+
+def finished_runs(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return the runs of the recorded result and of `--runs` by name."""
+    recorded = options.out / f"{NAME}.json"
+    runs = read_json_object(recorded)["runs"] if recorded.is_file() else []
+    runs += [read_json_object(file) for file in sorted(options.runs.glob("*.json"))]
+    return {run_name(*(run[key] for key in ("label", "rows", "dim", "seed", "rate"))): run for run in runs}
+
+
+def collect(options: argparse.Namespace) -> Path:
+    """Write the finished runs, and the mean of each entry, as JSON."""
+    runs = list(finished_runs(options).values())
+    if not runs:
+        raise SystemExit(f"no finished run in {options.runs}")
+    order = list(ENTRIES)
+    runs.sort(key=lambda run: (run["dim"], order.index(run["label"]), run["rows"], run["rate"], run["seed"]))
+    keys = ("label", "dim", "rows", "rate")
+    entries = [
+        {
+            **dict(zip(keys, values, strict=True)),
+            "parameters": group[0]["parameters"],
+            "steps": group[0]["steps"],
+            "seeds": len(group),
+            **{key: spread([run[key] for run in group]) for key in ("valid_mae", "test_mae")},
+        }
+        for values, group in group_by(runs, lambda run: tuple(run[key] for key in keys)).items()
+    ]
+    payload = {
+        "question": "test MAE in eV on data/gap_xtb_100k by attention, number of training rows and width",
+        "entries": entries,
+        "runs": runs,
+    }
+    return record(NAME, payload, options.out)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a part of the grid, and collect what is finished."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--entries", help="labels separated by semicolons (default: all)")
+    parser.add_argument("--rows", type=int, nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--dims", type=int, nargs="+", default=[64])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rates", nargs="+", help="learning rates instead of the default, such as 1e-3")
+    parser.add_argument("--jobs", type=int, default=2, help="number of runs at a time")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / NAME)
+    parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
+    options = parser.parse_args(argv)
+    if not options.collect:
+        labels = options.entries.split(";") if options.entries else list(ENTRIES)
+        unknown = [label for label in labels if label not in ENTRIES]
+        if unknown:
+            parser.error(f"unknown entry {unknown[0]!r}; known: {'; '.join(ENTRIES)}")
+        files, known = prepare_rows(options.runs / "rows"), finished_runs(options)
+        grid = [
+            (label, rows, dim, seed, rate)
+            for seed in range(options.seeds)
+            for dim in options.dims
+            for rows in options.rows
+            for label in labels
+            for rate in options.rates or [default_rate(label)]
+        ]
+        calls = [(*point, files, options.runs) for point in grid if run_name(*point) not in known]
+        for _, line in run_all(measure, calls, options.jobs):
+            print(line, flush=True)
+    print(collect(options))
+
+
+if __name__ == "__main__":
+    main()

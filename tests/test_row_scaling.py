@@ -1,0 +1,89 @@
+"""The programs that measure and draw the error against the number of training rows, with few molecules."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from molslice.model import MODELS
+from tests.programs import load_program
+
+
+@pytest.fixture
+def program(monkeypatch):
+    program = load_program("row_scaling")
+    sizes = {"model.num_layers": "1", "model.num_heads": "2"}
+    monkeypatch.setattr(program, "PLAIN", {**program.PLAIN, **sizes})
+    monkeypatch.setattr(program, "STEPS", {20: 4, 40: 4, 60: 4})
+    monkeypatch.setattr(program, "VALID_ROWS", 16)
+    monkeypatch.setattr(program, "VALIDATIONS", 2)
+    monkeypatch.setattr(program, "SOURCE", program.ROOT / "data" / "gap_xtb")
+    monkeypatch.setattr(program, "run_all", lambda run, calls, jobs: ((call, run(*call)) for call in calls))
+    yield program
+    MODELS.remove("gps")
+
+
+def test_samples_are_nested_and_runs_are_not_repeated(program, tmp_path, monkeypatch):
+    runs, out = tmp_path / "runs", tmp_path / "results"
+    words = ["--runs", str(runs), "--out", str(out), "--dims", "16", "--rows", "20", "60"]
+    words += ["--entries", "softmax;slice_sort, pair state;GPS"]
+    program.main(words)
+    samples = [set((runs / "rows" / f"{rows}.csv").read_text().splitlines()) for rows in program.STEPS]
+    assert samples[0] < samples[1] < samples[2]
+    assert [len(sample) for sample in samples] == [21, 41, 61]
+    assert not samples[2] & {*(runs / "rows" / "test.csv").read_text().splitlines()[1:]}
+    monkeypatch.setattr(program, "train", None)  # nothing is trained again
+    for file in runs.glob("*.json"):
+        file.unlink()
+    program.main(words)
+    result = json.loads((out / "row_scaling.json").read_text())
+    assert [(entry["label"], entry["rows"], entry["seeds"]) for entry in result["entries"]] == [
+        ("softmax", 20, 1),
+        ("softmax", 60, 1),
+        ("slice_sort, pair state", 20, 1),
+        ("slice_sort, pair state", 60, 1),
+        ("GPS", 20, 1),
+        ("GPS", 60, 1),
+    ]
+    assert all(run["test_mae"] > 0 for run in result["runs"])
+
+
+def test_unknown_entries_and_missing_runs_are_errors(program, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        program.main(["--entries", "sofmax"])
+    assert "unknown entry 'sofmax'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="no finished run"):
+        program.main(["--collect", "--runs", str(tmp_path), "--out", str(tmp_path)])
+
+
+def test_the_line_is_that_of_a_regression():
+    law = load_program("row_scaling_figure").PenaltyLaw
+    rows, values = [1e3, 1e3, 1e4, 1e5, 1e5], [0.3, 0.25, 0.2, 0.12, 0.1]
+    fitted = law.fit(rows, values)
+    x, y = np.log(rows), np.log1p(values)
+    expected = stats.linregress(x, y)
+    assert fitted.slope == pytest.approx(expected.slope)
+    width = stats.t.ppf(0.975, 3) * np.hypot(expected.intercept_stderr, 0.0)
+    middle, low, high = fitted.interval(1.0)  # log(1) = 0, where the line has its intercept
+    assert middle == pytest.approx(np.expm1(expected.intercept))
+    assert low == pytest.approx(np.expm1(expected.intercept - width))
+    assert high == pytest.approx(np.expm1(expected.intercept + width))
+    with pytest.raises(ValueError, match="three points"):
+        law.fit([1e3, 1e4], [0.1, 0.2])
+
+
+def test_the_figure_has_the_entries_of_a_result():
+    program = load_program("row_scaling_figure")
+    runs = [
+        {"label": label, "rows": rows, "dim": 64, "seed": 0, "rate": "3e-3", "test_mae": error + 100 / rows}
+        for label, error in (("softmax", 0.1), ("slice_sort", 0.12))
+        for rows in (1_000, 3_000, 10_000)
+    ]
+    entries = [
+        {**run, "parameters": 1000 * len(run["label"]), "test_mae": {"mean": run["test_mae"], "sd": None}}
+        for run in runs
+    ]
+    assert program.draw({"runs": runs, "entries": entries}, "png").startswith(b"\x89PNG")
+    assert program.penalties(runs, "slice_sort", "softmax", 64)[0] == (1_000, pytest.approx(0.1))
+    assert program.penalties(runs, "softmax", "key_sort", 64) == []
