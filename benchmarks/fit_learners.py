@@ -116,20 +116,25 @@ def measure(data: Path, cache: Path, name: str, seed: int) -> dict[str, Any]:
 
 
 def training_rows(molecules: Molecules, name: str, seed: int) -> tuple[np.ndarray, Features]:
-    """Return the rows that are used, at most 2,000, and features of all rows with their embeddings."""
-    split = COMPARED[name]
-    rows = np.arange(len(molecules.smiles))
-    if split is not None:
-        parts = divide(molecules, split, 0)
-        rows = np.sort(np.concatenate([parts["train"], parts["val"]]))
-    rows = rows[np.isfinite(molecules.values[rows, 0])]
-    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:MAX_ROWS])
+    """Return the rows that are used, and features of all rows with their embeddings."""
+    rows = choose_rows(molecules, name, seed)
     encoder = load_encoder(find_pretrained(DEFAULT_ENCODER))
     known = encoder.embed([molecules.smiles[row] for row in rows])
     embedding = np.zeros((len(molecules.smiles), known.shape[1]), np.float32)
     embedding[rows] = known
     given = molecules.features
     return rows, Features(given.descriptors, given.counts, embedding)
+
+
+def choose_rows(molecules: Molecules, name: str, seed: int) -> np.ndarray:
+    """Return the numbers of the training rows that are used, at most 2,000."""
+    split = COMPARED[name]
+    rows = np.arange(len(molecules.smiles))
+    if split is not None:
+        parts = divide(molecules, split, 0)
+        rows = np.sort(np.concatenate([parts["train"], parts["val"]]))
+    rows = rows[np.isfinite(molecules.values[rows, 0])]
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:MAX_ROWS])
 
 
 def fit_all(
@@ -224,15 +229,15 @@ def by_equal_odds(scores: Scores, values: np.ndarray, train: np.ndarray) -> np.n
     return np.clip(calibrated(scores, values, train), -20.0, 20.0).mean(1)
 
 
-def summarize(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return each candidate's errors by set, and its geometric mean ratio to the stack of `fit`."""
+def summarize(results: list[dict[str, Any]], reference: str = REFERENCE) -> dict[str, Any]:
+    """Return each candidate's errors by set, and its geometric mean ratio to the reference."""
     labels = list(dict.fromkeys(label for result in results for label in result["errors"]))
     candidates = []
     for label in labels:
         with_label = [result for result in results if label in result["errors"]]
         by_set: dict[str, list[float]] = {}
         for result in with_label:
-            ratio = result["errors"][label] / result["errors"][REFERENCE]
+            ratio = result["errors"][label] / result["errors"][reference]
             by_set.setdefault(result["set"], []).append(ratio)
         logs = [statistics.fmean(map(math.log, ratios)) for ratios in by_set.values()]
         candidates.append(

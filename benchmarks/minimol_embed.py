@@ -6,7 +6,8 @@ minimol has the weights. Without dependencies it needs no compiled extensions of
     python -m venv minimol
     minimol/bin/pip install --no-deps minimol==1.3.5 graphium==2.4.7 mup==1.0.0
     minimol/bin/pip install torch torch-geometric lightning torchmetrics==0.10.3 rdkit datamol scipy==1.14.1
-    minimol/bin/pip install 'setuptools<81' fastparquet hydra-core loguru matplotlib platformdirs scikit-learn
+    minimol/bin/pip install 'setuptools<81' fastparquet 'hydra-core>=1.3' loguru matplotlib platformdirs
+    minimol/bin/pip install scikit-learn
 
 Later versions of scipy have no sparse matrices of float16. The extensions torch-scatter and torch-sparse are
 replaced here. The model uses nothing of torch-sparse, and torch_geometric reduces as torch-scatter does.
