@@ -166,6 +166,45 @@ def qm9_levers() -> str:
     return markdown(["", "parameters", "seconds", "valid MAE (eV)", "test MAE (eV)"], rows)
 
 
+@block
+def row_scaling() -> str:
+    """Return the error of each entry by the width and the number of training rows."""
+    entries = [one for one in load("row_scaling")["entries"] if one["rate"] == one["default_rate"]]
+    numbers = sorted({entry["rows"] for entry in entries})
+    rows = []
+    for (label, dim), group in group_by(entries, lambda entry: (entry["label"], entry["dim"])).items():
+        errors = {entry["rows"]: cell(entry["test_mae"]) for entry in group}
+        described = [entry_name(label), str(dim), f"{group[0]['parameters']:,}"]
+        rows.append([*described, *(errors.get(number, "-") for number in numbers)])
+    return markdown(["", "width", "parameters", *(f"{number:,} rows" for number in numbers)], rows)
+
+
+@block
+def row_penalties() -> str:
+    """Return the penalty of each entry by the number of training rows, and its extrapolation."""
+    fitted = load("row_scaling")["penalties"]
+    numbers = sorted({point["rows"] for entry in fitted for point in entry["points"]})
+    rows = []
+    for entry in fitted:
+        points = group_by(entry["points"], lambda point: point["rows"])
+        shown = [
+            f"{statistics.fmean(point['penalty'] for point in points[number]):+.1%}"
+            if number in points
+            else "-"
+            for number in numbers
+        ]
+        limits = entry.get("extrapolated")
+        last = f"{limits['penalty']:+.0%} ({limits['low']:+.0%} to {limits['high']:+.0%})" if limits else "-"
+        rows.append([entry_name(entry["label"]), str(entry["dim"]), *shown, last])
+    return markdown(["", "width", *(f"{number:,} rows" for number in numbers), "line at 3 million"], rows)
+
+
+def entry_name(label: str) -> str:
+    """Return the label of a model with the name of its attention as code."""
+    attention, comma, options = label.partition(",")
+    return f"`{attention}`{comma}{options}" if attention in ATTENTIONS.names() else label
+
+
 # Speed of molecules
 
 FEATURIZERS = {

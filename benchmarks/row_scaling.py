@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from gps import GpsSpec
+from penalty_law import fit_penalties
 from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
@@ -42,16 +43,18 @@ STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 80_005:
 RATE = "optimizer.lr"
 MUON, ADAMW = ({"optimizer.name": name, RATE: rate} for name, rate in (("muon", "3e-3"), ("adamw", "1e-3")))
 PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": "64", **MUON}
-PAIR_STATE = {"model.pair_state": "true"}
-OPTIONS = {**PAIR_STATE, "model.local": "gine"}
+PAIR_STATE, MESSAGES = {"model.pair_state": "true"}, {"model.local": "gine"}
+BOTH = {**PAIR_STATE, **MESSAGES}
 # label -> attention, and settings besides `PLAIN`
 ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "softmax": ("softmax", {}),
     "key_sort": ("key_sort", {}),
     "slice_sort": ("slice_sort", {}),
     "slice_sort, pair state": ("slice_sort", PAIR_STATE),
-    "softmax, pair state and messages": ("softmax", OPTIONS),
-    "slice_sort, pair state and messages": ("slice_sort", OPTIONS),
+    "softmax, messages": ("softmax", MESSAGES),
+    "slice_sort, messages": ("slice_sort", MESSAGES),
+    "softmax, pair state and messages": ("softmax", BOTH),
+    "slice_sort, pair state and messages": ("slice_sort", BOTH),
     "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
     "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
 }
@@ -80,6 +83,11 @@ def prepare_rows(folder: Path) -> dict[str, Path]:
 def default_rate(label: str) -> str:
     """Return the learning rate of an entry."""
     return {**PLAIN, **ENTRIES[label][1]}[RATE]
+
+
+def with_default_rates(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs, or their means, at the learning rates of `ENTRIES`."""
+    return [entry for entry in entries if entry["rate"] == default_rate(entry["label"])]
 
 
 def run_name(label: str, rows: int, dim: int, seed: int, rate: str) -> str:
@@ -158,6 +166,7 @@ def collect(options: argparse.Namespace) -> Path:
     entries = [
         {
             **dict(zip(keys, values, strict=True)),
+            "default_rate": default_rate(group[0]["label"]),
             "parameters": group[0]["parameters"],
             "steps": group[0]["steps"],
             "seeds": len(group),
@@ -168,6 +177,7 @@ def collect(options: argparse.Namespace) -> Path:
     payload = {
         "question": "test MAE in eV on data/gap_xtb_100k by attention, number of training rows and width",
         "entries": entries,
+        "penalties": fit_penalties(with_default_rates(runs)),
         "runs": runs,
     }
     return record(NAME, payload, options.out)

@@ -58,7 +58,7 @@ def test_unknown_entries_and_missing_runs_are_errors(program, tmp_path, capsys):
 
 
 def test_the_line_is_that_of_a_regression():
-    law = load_program("row_scaling_figure").PenaltyLaw
+    law = load_program("penalty_law").PenaltyLaw
     rows, values = [1e3, 1e3, 1e4, 1e5, 1e5], [0.3, 0.25, 0.2, 0.12, 0.1]
     fitted = law.fit(rows, values)
     x, y = np.log(rows), np.log1p(values)
@@ -85,5 +85,18 @@ def test_the_figure_has_the_entries_of_a_result():
         for run in runs
     ]
     assert program.draw({"runs": runs, "entries": entries}, "png").startswith(b"\x89PNG")
-    assert program.penalties(runs, "slice_sort", "softmax", 64)[0] == (1_000, pytest.approx(0.1))
-    assert program.penalties(runs, "softmax", "key_sort", 64) == []
+
+
+def test_penalties_are_those_of_equal_seeds():
+    errors = {("softmax", 10): 1.0, ("softmax", 20): 2.0, ("softmax", 40): 4.0}
+    errors |= {("slice_sort", 10): 1.5, ("slice_sort", 20): 3.0, ("slice_sort", 40): 6.0}
+    runs = [
+        {"label": label, "rows": rows, "dim": 64, "seed": 0, "test_mae": error}
+        for (label, rows), error in errors.items()
+    ]
+    runs.append({**runs[-1], "seed": 1})  # softmax has no such seed
+    (found,) = load_program("penalty_law").fit_penalties(runs)
+    assert (found["label"], found["reference"]) == ("slice_sort", "softmax")
+    assert found["points"] == [{"rows": rows, "penalty": 0.5} for rows in (10, 20, 40)]
+    assert found["slope"] == pytest.approx(0, abs=1e-9)
+    assert found["extrapolated"] == pytest.approx(dict.fromkeys(("penalty", "low", "high"), 0.5))
