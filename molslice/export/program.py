@@ -57,11 +57,21 @@ def _predict(model: Any, atoms: Tensor, atom_mask: Tensor, bonds: Tensor) -> Ten
     if model.encoder.pair_bias_mode != "none":
         bias = dense_bias(model.graph_bias, dense_paths(ends, atoms.shape[1]), features)
     mask = functional.pad(atom_mask, (1, 0), value=True)
-    tokens = model.encoder(_embed(model.atom_embedding, atoms, ends), mask, bias).tokens
+    listed = _list_bonds(ends, features) if model.spec.local else None
+    tokens = model.encoder(_embed(model.atom_embedding, atoms, ends), mask, bias, bonds=listed).tokens
     state = tokens[:, 0]
     if model.spec.readout == "mean":
         state = masked_mean(tokens[:, 1:], atom_mask[..., None], 1)
     return model.readout(state)
+
+
+def _list_bonds(ends: Tensor, features: Tensor) -> tuple[Tensor, Tensor, None]:
+    """Return the bonds of all molecules [B M, 3] and their features, as `BondMessages` takes them."""
+    rows, places, _ = ends.shape
+    molecule = torch.arange(rows, device=ends.device)[:, None, None].expand(rows, places, 1)
+    is_bond = ends[..., :1] != ends[..., 1:]
+    index = torch.cat([molecule, torch.where(is_bond, ends, -1)], -1)
+    return index.flatten(0, 1), features.flatten(0, 1).byte(), None
 
 
 def _embed(embedding: AtomEmbedding, atoms: Tensor, ends: Tensor) -> Tensor:

@@ -66,11 +66,11 @@ def exported(tmp_path_factory):
     """Trace a model once, and return it with its two files."""
     made = {}
 
-    def export(attention, **options):
-        key = (attention, tuple(options.items()))
+    def export(attention, model=SIZES, **options):
+        key = (attention, tuple(model.items()), tuple(options.items()))
         if key not in made:
             folder = tmp_path_factory.mktemp("model")
-            checkpoint_folder(folder, TWO, {"name": attention, **options}, model=SIZES)
+            checkpoint_folder(folder, TWO, {"name": attention, **options}, model=model)
             model = load_model(folder, wildcards="keep")
             program = trace(model)
             files = folder / "model.onnx", folder / "model.pt2"
@@ -88,9 +88,16 @@ def inputs(smiles, atom_order="canonical"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_both_files_predict_what_the_model_predicts(attention, exported):
-    model, onnx_file, pt2_file = exported(attention)
+@pytest.mark.parametrize(
+    ("attention", "sizes"),
+    [
+        *((attention, SIZES) for attention in ATTENTIONS),
+        ("softmax", {**SIZES, "num_layers": 2, "local": "gine"}),
+        ("slice_sort", {**SIZES, "num_layers": 2, "local": "gine", "pair_state": True}),
+    ],
+)
+def test_both_files_predict_what_the_model_predicts(attention, sizes, exported):
+    model, onnx_file, pt2_file = exported(attention, sizes)
     session, program = onnxruntime.InferenceSession(onnx_file), torch.export.load(pt2_file).module()
     for smiles in BATCHES:
         arrays = inputs(smiles)
