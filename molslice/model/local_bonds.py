@@ -3,7 +3,6 @@
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from molslice.model.embeddings import FeatureEmbedding
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
@@ -46,12 +45,14 @@ class BondMessages(nn.Module):
         """
         molecule, begin, end = bond_index.unbind(1)
         first = molecule * tokens.shape[1] + 1  # the place of atom 0
-        sources, targets = torch.cat([begin, end]), torch.cat([end, begin])
-        flat, bonds = self.norm(tokens).flatten(0, 1), self.bond_embedding(bond_features).to(tokens.dtype)
+        one, other = first + begin, first + end
+        bonds = self.bond_embedding(bond_features).to(tokens.dtype)
         if hidden is not None:
             bonds = bonds.masked_fill(hidden[:, None], 0.0)
-        starts = first.repeat(2)
-        sent = F.relu(flat.index_select(0, starts + sources) + bonds.repeat(2, 1))
-        received = torch.zeros_like(flat).index_add(0, starts + targets, sent).view(tokens.shape)
+        flat = self.norm(tokens).flatten(0, 1)
+        sent = flat.index_select(0, torch.cat([one, other]))
+        # in place, because most of the time is for memory
+        sent.view(2, *bonds.shape).add_(bonds).relu_()
+        received = torch.zeros_like(flat).index_add_(0, torch.cat([other, one]), sent).view(tokens.shape)
         received[:, 0] = 0.0  # atom -1 is the graph token
         return self.map(received)

@@ -18,9 +18,12 @@ LARGE = (
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_contributions_add_up(name, tmp_path):
-    predictor = untrained(tmp_path, wildcards="keep", attention=FORMS[name])
+MODELS = [*((name, {}) for name in CONTINUOUS), (CONTINUOUS[0], {"local": "gine", "pair_state": True})]
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS)
+def test_contributions_add_up(name, model, tmp_path):
+    predictor = untrained(tmp_path, wildcards="keep", attention=FORMS[name], model=model)
     explainer = Explainer(predictor)
     for smiles in (*embedded_smiles(6), *ODD, LARGE):
         found = explainer(smiles)
@@ -35,12 +38,14 @@ def reference(score, smiles, steps=120):
     """Integrate by the midpoint rule in float64, with the gradient of every embedding of atoms and bonds."""
     model, molecule = score.networks[0].model.double(), masked(smiles)
     one, base = molecule.copies(1), molecule.baseline
-    tables = (model.atom_embedding.features, model.graph_bias.bond_embedding)
+    of_bonds = [model.graph_bias, *model.encoder.messages]
+    tables = (model.atom_embedding.features, *(layer.bond_embedding for layer in of_bonds))
     ends = [
         (tables[0](base.atoms), tables[0](one.atoms)),
-        (tables[1](base.bond_features), tables[1](one.bond_features)),
+        *((table(base.bond_features), table(one.bond_features)) for table in tables[1:]),
     ]
-    parts = [torch.zeros(molecule.num_atoms, dtype=torch.float64), torch.zeros(molecule.num_bonds).double()]
+    widths = molecule.num_atoms, *[molecule.num_bonds] * len(of_bonds)
+    parts = [torch.zeros(width, dtype=torch.float64) for width in widths]
     for t in (np.arange(steps) + 0.5) / steps:
         at = [(x0 + t * (x1 - x0)).detach().requires_grad_() for x0, x1 in ends]
         handles = [
@@ -52,7 +57,7 @@ def reference(score, smiles, steps=120):
             handle.remove()
         for part, gradient, (x0, x1) in zip(parts, gradients, ends, strict=True):
             part += (gradient * (x1 - x0)).detach().reshape(len(part), -1).sum(1) / steps
-    atoms, bonds = (part.numpy() for part in parts)
+    atoms, bonds = parts[0].numpy(), torch.stack(parts[1:]).sum(0).numpy()
     for (begin, end), value in zip(molecule.bond_ends, bonds, strict=True):
         atoms[begin] += value / 2
         atoms[end] += value / 2
@@ -60,11 +65,11 @@ def reference(score, smiles, steps=120):
     return atoms
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_contributions_agree_with_a_slow_reference(name, tmp_path):
-    score = find_score(untrained(tmp_path, attention=FORMS[name]))
-    contributions, of_bonds, _ = integrated_gradients(score, masked(ASPIRIN), 1e-4)
-    expected = reference(score, ASPIRIN)
+@pytest.mark.parametrize(("name", "model"), MODELS)
+def test_contributions_agree_with_a_slow_reference(name, model, tmp_path):
+    score = find_score(untrained(tmp_path, attention=FORMS[name], model=model))
+    contributions, of_bonds, _ = integrated_gradients(score, masked(ASPIRIN), 1e-5)
+    expected = reference(score, ASPIRIN, steps=500 if model else 120)
     assert np.abs(contributions - expected).max() < 3e-3 * np.abs(expected).max()
     assert np.abs(of_bonds).max() > 0
     assert not all(np.isclose(contributions, of_bonds))
