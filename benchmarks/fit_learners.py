@@ -9,11 +9,13 @@ other calibrations and combinations of the same scores are compared too. CatBoos
 Finished sets are kept below `--runs`. Writes `benchmarks/results/fit_learners.json`.
 """
 
+import argparse
 import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,32 +55,81 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "fit_learners")
     parser.add_argument("--seeds", type=int, default=2)
     args = parser.parse_args()
-    results = []
-    for seed in range(args.seeds):
-        for name in COMPARED:
-            file = args.runs / f"{name}-{seed}.json"
-            if not file.is_file():
-                write_json(file, measure(args.data, args.runs / "features", name, seed))
-            results.append(read_json_object(file))
-            print(
-                name, seed, {key: round(value, 4) for key, value in results[-1]["errors"].items()}, flush=True
-            )
+    results = measure_sets(COMPARED, args, measure)
     print(
         record("fit_learners", {"folds": NUM_FOLDS, "reference": REFERENCE, **summarize(results)}, args.out)
     )
     return 0
 
 
-def measure(data: Path, cache: Path, name: str, seed: int) -> dict[str, Any]:
+def measure_sets(
+    names: Iterable[str], args: argparse.Namespace, measure: Callable[["TrainingRows"], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Measure each set with each seed unless its file is in `args.runs`, and return all results."""
+    results = []
+    for seed in range(args.seeds):
+        for name in names:
+            file = args.runs / f"{name}-{seed}.json"
+            if not file.is_file():
+                rows = TrainingRows.read(args.data, args.runs / "features", name, seed)
+                write_json(file, {**rows.describe(), **measure(rows)})
+            results.append(read_json_object(file))
+            errors = {label: round(error, 4) for label, error in results[-1]["errors"].items()}
+            print(name, seed, errors, flush=True)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """The rows of a set on which stacks are compared, at most 2,000.
+
+    Attributes:
+        name: Name of the set.
+        seed: Seed of the sample, the folds and the learners.
+        smiles: SMILES of each row.
+        features: Features of each row, without an embedding.
+        values: What is learned, float64 [n]: classes, numbers, or logarithms of log-normal numbers.
+        classes: Whether the values are 0 and 1.
+        folds: Fold of each row [n].
+    """
+
+    name: str
+    seed: int
+    smiles: list[str]
+    features: Features
+    values: np.ndarray
+    classes: bool
+    folds: np.ndarray
+
+    @classmethod
+    def read(cls, data: Path, cache: Path, name: str, seed: int) -> "TrainingRows":
+        """Read the training rows of a set, and divide them into folds."""
+        molecules = read_molecules(SETS[name], data, cache)
+        rows = choose_rows(molecules, name, seed)
+        values, classes = molecules.values[rows, 0], SETS[name].kind == "classification"
+        if not classes and is_log_normal(values):
+            values = np.log10(values)
+        folds = np.random.default_rng(seed).permutation(len(rows)) % NUM_FOLDS
+        smiles, given = [molecules.smiles[row] for row in rows], molecules.features[rows]
+        features = Features(given.descriptors, given.counts)
+        return cls(name, seed, smiles, features, values, classes, folds)
+
+    def with_embedding(self, embedding: np.ndarray | None) -> Features:
+        """Return the features with an embedding, float32 [n, E]; None for no embedding."""
+        return Features(self.features.descriptors, self.features.counts, embedding)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a result says about its rows."""
+        error = "1 - ROC-AUC" if self.classes else "MAE"
+        return {"set": self.name, "seed": self.seed, "rows": len(self.smiles), "error": error}
+
+
+def measure(rows: TrainingRows) -> dict[str, Any]:
     """Fit all learners to one set, and return the error of each candidate and the weights of stacks."""
-    measured = SETS[name]
-    molecules = read_molecules(measured, data, cache)
-    rows, features = training_rows(molecules, name, seed)
-    values, classes = molecules.values[rows, 0], measured.kind == "classification"
-    if not classes and is_log_normal(values):
-        values = np.log10(values)
-    folds = np.random.default_rng(seed).permutation(len(rows)) % NUM_FOLDS
-    scores, seconds = fit_all(features[rows], values, folds, seed, classes=classes)
+    values, seed, classes = rows.values, rows.seed, rows.classes
+    encoder = load_encoder(find_pretrained(DEFAULT_ENCODER))
+    features = rows.with_embedding(encoder.embed(rows.smiles))
+    scores, seconds = fit_all(features, values, rows.folds, seed, classes=classes)
     candidates = class_candidates() if classes else {}
     learned = {name: scores[name] for name in ("gaussian_process", "extra_trees", "boosting")}
     errors, weights = {}, {}
@@ -104,26 +155,7 @@ def measure(data: Path, cache: Path, name: str, seed: int) -> dict[str, Any]:
         errors["balanced classes"] = error_of_stack(
             balanced, values, seed, functools.partial(stacked, classes=True)
         )
-    return {
-        "set": name,
-        "seed": seed,
-        "rows": len(rows),
-        "error": "1 - ROC-AUC" if classes else "MAE",
-        "errors": errors,
-        "weights": weights,
-        "seconds": seconds,
-    }
-
-
-def training_rows(molecules: Molecules, name: str, seed: int) -> tuple[np.ndarray, Features]:
-    """Return the rows that are used, and features of all rows with their embeddings."""
-    rows = choose_rows(molecules, name, seed)
-    encoder = load_encoder(find_pretrained(DEFAULT_ENCODER))
-    known = encoder.embed([molecules.smiles[row] for row in rows])
-    embedding = np.zeros((len(molecules.smiles), known.shape[1]), np.float32)
-    embedding[rows] = known
-    given = molecules.features
-    return rows, Features(given.descriptors, given.counts, embedding)
+    return {"errors": errors, "weights": weights, "seconds": seconds}
 
 
 def choose_rows(molecules: Molecules, name: str, seed: int) -> np.ndarray:

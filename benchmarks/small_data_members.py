@@ -212,7 +212,7 @@ def run_chemprop(work: Work) -> dict[str, np.ndarray]:
     }
     command = [work.chemprop, "train", *(str(part) for item in options.items() for part in item)]
     command += ["--remove-checkpoints", "-q", "--target-columns", *work.columns]
-    _run_program(work, command)
+    _run_program(command, work.folder, work.threads)
     members = [
         read_predictions(out / f"model_{index}" / "test_predictions.csv", work.columns)
         for index in range(CHEMPROP_MODELS)
@@ -220,11 +220,11 @@ def run_chemprop(work: Work) -> dict[str, np.ndarray]:
     return {"chemprop": members[0], "chemprop ensemble": np.mean(members, axis=0)}
 
 
-def _run_program(work: Work, command: Sequence[str | Path]) -> None:
-    """Run a program of another environment in the folder of the job, where `program.log` has its output."""
-    variables = other_environment(work.threads)
-    with open(work.folder / "program.log", "w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=work.folder, env=variables)
+def _run_program(command: Sequence[str | Path], folder: Path, threads: int) -> None:
+    """Run a program of another environment in a folder, where `program.log` has its output."""
+    with open(folder / "program.log", "w") as log:
+        variables = other_environment(threads)
+        subprocess.run(command, check=True, stdout=log, stderr=log, cwd=folder, env=variables)
 
 
 def read_predictions(file: Path, columns: list[str]) -> np.ndarray:
@@ -301,20 +301,23 @@ def run_frozen(work: Work) -> np.ndarray:
 
 def run_minimol(work: Work) -> np.ndarray:
     """A linear model on the fingerprints of MiniMol, which are computed once for all jobs of a set."""
-    smiles = "\n".join(work.molecules.smiles)
-    identity = {"minimol": hashlib.sha256(smiles.encode()).hexdigest()}
-    vectors = keep_arrays([work.cache], identity, lambda: {"fingerprints": _embed_minimol(work, smiles)})
-    fingerprints = vectors["fingerprints"]
+    smiles, minimol = work.molecules.smiles, work.minimol
+    assert minimol is not None
+    identity = {"minimol": hashlib.sha256("\n".join(smiles).encode()).hexdigest()}
+
+    def embed() -> dict[str, np.ndarray]:
+        return {"fingerprints": embed_minimol(minimol, smiles, work.folder, work.threads)}
+
+    fingerprints = keep_arrays([work.cache], identity, embed)["fingerprints"]
     return _fit_embeddings(work, fingerprints[work.known], fingerprints[work.parts["test"]])
 
 
-def _embed_minimol(work: Work, smiles: str) -> np.ndarray:
-    """Compute the fingerprints of SMILES, one a line, in the environment of minimol: float32 [n, 512]."""
-    assert work.minimol is not None
-    lines, vectors = work.folder / "molecules.smi", work.folder / "fingerprints.npy"
-    lines.write_text(smiles, encoding="utf-8")
-    command = [work.minimol, ROOT / "benchmarks" / "minimol_embed.py", lines, vectors]
-    _run_program(work, command)
+def embed_minimol(python: str, smiles: Sequence[str], folder: Path, threads: int) -> np.ndarray:
+    """Compute the fingerprints of MiniMol with the interpreter of its environment: float32 [n, 512]."""
+    lines, vectors = folder / "molecules.smi", folder / "fingerprints.npy"
+    lines.write_text("\n".join(smiles), encoding="utf-8")
+    command = [python, ROOT / "benchmarks" / "minimol_embed.py", lines, vectors]
+    _run_program(command, folder, threads)
     return np.load(vectors)
 
 
