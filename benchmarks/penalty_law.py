@@ -29,46 +29,36 @@ FEWEST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class PenaltyLaw:
-    """The line log(1 + penalty) = intercept + slope * (log(rows) - center), fitted by least squares.
+    """The line of log(1 + penalty) in log(rows), fitted by least squares.
 
     Attributes:
-        intercept: Value at the mean logarithm of the numbers of rows.
-        slope: Change with the natural logarithm of the number of rows.
-        center: Mean logarithm of the numbers of rows.
-        spread: Sum of the squared distances of the logarithms from `center`.
-        points: Number of fitted points.
-        variance: Estimated variance of a point around the line.
+        rows: Number of training rows of each point.
+        penalties: Penalty of each point.
     """
 
-    intercept: float
-    slope: float
-    center: float
-    spread: float
-    points: int
-    variance: float
+    rows: Sequence[float]
+    penalties: Sequence[float]
 
-    @classmethod
-    def fit(cls, rows: Sequence[float], penalties: Sequence[float]) -> "PenaltyLaw":
-        """Fit at least three points, with at least two numbers of rows."""
-        x, y = np.log(rows), np.log1p(penalties)
-        if len(x) < 3 or np.ptp(x) == 0:
+    def __post_init__(self) -> None:
+        if len(self.rows) < FEWEST_POINTS or len({*self.rows}) < 2:
             raise ValueError(
-                f"a line with an interval needs three points and two numbers of rows, found {rows}"
+                f"a line with an interval needs three points and two numbers of rows, got {self.rows}"
             )
-        center, intercept = float(x.mean()), float(y.mean())
-        spread = float(((x - center) ** 2).sum())
-        slope = float(((x - center) * y).sum()) / spread
-        residuals = y - intercept - slope * (x - center)
-        variance = float((residuals**2).sum()) / (len(x) - 2)
-        return cls(intercept, slope, center, spread, len(x), variance)
 
     def interval(self, rows: float) -> tuple[float, float, float]:
         """Return the penalty at a number of rows, with the limits of its 95 % interval."""
-        distance = math.log(rows) - self.center
-        middle = self.intercept + self.slope * distance
-        error = math.sqrt(self.variance * (1 / self.points + distance**2 / self.spread))
-        width = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, self.points - 2))
+        (_, middle), covariance = self._fit(rows)
+        width = math.sqrt(covariance[1, 1]) * stats.t.ppf((1 + CONFIDENCE) / 2, len(self.rows) - 2)
         return math.expm1(middle), math.expm1(middle - width), math.expm1(middle + width)
+
+    @property
+    def slope(self) -> float:
+        """Change of log(1 + penalty) with the natural logarithm of the number of rows."""
+        return float(self._fit(1.0)[0][0])
+
+    def _fit(self, origin: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return slope and value at a number of rows, and their covariance."""
+        return np.polyfit(np.log(self.rows) - math.log(origin), np.log1p(self.penalties), 1, cov=True)
 
 
 def penalties(
@@ -89,7 +79,7 @@ def fit_penalties(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Args:
         runs: Runs with `label`, `dim`, `rows`, `seed` and `test_mae`, one for each seed.
     """
-    found = []
+    fits = []
     for dim in sorted({run["dim"] for run in runs}):
         for label, reference in COMPARED.items():
             points = penalties(runs, label, reference, dim)
@@ -98,9 +88,9 @@ def fit_penalties(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             fitted: dict[str, Any] = {"label": label, "reference": reference, "dim": dim}
             fitted["points"] = [{"rows": rows, "penalty": penalty} for rows, penalty in points]
             if len({rows for rows, _ in points}) >= FEWEST_POINTS:
-                law = PenaltyLaw.fit(*zip(*points, strict=True))
+                law = PenaltyLaw(*zip(*points, strict=True))
                 names = ("penalty", "low", "high")
                 fitted["slope"] = law.slope
                 fitted["extrapolated"] = dict(zip(names, law.interval(PAPER_ROWS), strict=True))
-            found.append(fitted)
-    return found
+            fits.append(fitted)
+    return fits

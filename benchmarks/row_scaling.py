@@ -23,19 +23,16 @@ import numpy as np
 import torch
 from gps import GpsSpec
 from penalty_law import fit_penalties
+from qm9_levers import CONFIG, error_on_rows, write_rows
 from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
-from molslice.data import build_dataset
 from molslice.files.parsing import read_json_object
-from molslice.inference.evaluate import evaluate
-from molslice.inference.load import load_model
 from molslice.model import MODELS
 from molslice.training.run import train
 
 NAME = "row_scaling"
 SOURCE = ROOT / "data" / "gap_xtb_100k"
-CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 TARGET = "homolumogap"
 VALID_ROWS = 2_000
 VALIDATIONS = 20  # of each run
@@ -75,8 +72,7 @@ def prepare_rows(folder: Path) -> dict[str, Path]:
     chosen = {"valid": valid[:VALID_ROWS], "test": splits["test"]}
     chosen |= {str(count): fitted[:count] for count in STEPS}
     for name, numbers in chosen.items():
-        with files[name].open("w", newline="") as file:
-            csv.writer(file).writerows([("smiles", TARGET), *(rows[row] for row in np.sort(numbers))])
+        write_rows(files[name], ("smiles", TARGET), [rows[row] for row in np.sort(numbers)])
     return files
 
 
@@ -125,8 +121,6 @@ def measure(
     config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
     folder = runs / name
     summary = train(config, folder, resume=folder.exists(), quiet=True)
-    options = {**config.data.options, "path": str(files["test"]), "valid_path": str(files["test"])}
-    tested = evaluate(load_model(str(folder)), build_dataset("csv", options), "valid", progress=False)
     result = {
         "label": label,
         "rows": rows,
@@ -139,7 +133,7 @@ def measure(
         "parameters_without_embeddings": summary["parameters_without_embeddings"],
         "best_step": summary["best_step"],
         "valid_mae": summary["valid"]["mae"][TARGET],
-        "test_mae": tested["targets"][0]["mae"],
+        "test_mae": error_on_rows(config, folder, files["test"]),
         "seconds": summary["seconds"],
     }
     write_json(runs / f"{name}.json", result)

@@ -52,7 +52,7 @@ def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int) -> N
             **{**style, "linestyle": "none"},
         )
         if label in DRAWN and len({rows for rows, _ in points}) >= FEWEST_POINTS:
-            law = PenaltyLaw.fit(*zip(*points, strict=True))
+            law = PenaltyLaw(*zip(*points, strict=True))
             middle, low, high = 100 * np.array([law.interval(rows) for rows in places]).T
             axes.plot(places, middle, color=style["color"], linewidth=1)
             axes.fill_between(places, low, high, color=style["color"], alpha=0.12, linewidth=0)

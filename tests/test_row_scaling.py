@@ -57,20 +57,25 @@ def test_unknown_entries_and_missing_runs_are_errors(program, tmp_path, capsys):
         program.main(["--collect", "--runs", str(tmp_path), "--out", str(tmp_path)])
 
 
-def test_the_line_is_that_of_a_regression():
+def test_the_line_equals_the_normal_equations():
     law = load_program("penalty_law").PenaltyLaw
     rows, values = [1e3, 1e3, 1e4, 1e5, 1e5], [0.3, 0.25, 0.2, 0.12, 0.1]
-    fitted = law.fit(rows, values)
-    x, y = np.log(rows), np.log1p(values)
-    expected = stats.linregress(x, y)
-    assert fitted.slope == pytest.approx(expected.slope)
-    width = stats.t.ppf(0.975, 3) * np.hypot(expected.intercept_stderr, 0.0)
-    middle, low, high = fitted.interval(1.0)  # log(1) = 0, where the line has its intercept
-    assert middle == pytest.approx(np.expm1(expected.intercept))
-    assert low == pytest.approx(np.expm1(expected.intercept - width))
-    assert high == pytest.approx(np.expm1(expected.intercept + width))
-    with pytest.raises(ValueError, match="three points"):
-        law.fit([1e3, 1e4], [0.1, 0.2])
+    fitted = law(rows, values)
+    design, y = np.stack([np.ones(5), np.log(rows)], 1), np.log1p(values)
+    inverse = np.linalg.inv(design.T @ design)
+    line = inverse @ design.T @ y
+    variance = ((y - design @ line) ** 2).sum() / 3
+    assert fitted.slope == pytest.approx(line[1])
+    for place in (1.0, 2e3, 3e6):
+        at = np.array([1.0, np.log(place)])
+        width = stats.t.ppf(0.975, 3) * np.sqrt(variance * at @ inverse @ at)
+        middle, low, high = fitted.interval(place)
+        assert middle == pytest.approx(np.expm1(at @ line))
+        assert low == pytest.approx(np.expm1(at @ line - width))
+        assert high == pytest.approx(np.expm1(at @ line + width))
+    for points in ([1e3, 1e4], [1e3] * 3):
+        with pytest.raises(ValueError, match="three points"):
+            law(points, [0.1] * len(points))
 
 
 def test_the_figure_has_the_entries_of_a_result():
@@ -87,7 +92,7 @@ def test_the_figure_has_the_entries_of_a_result():
     assert program.draw({"runs": runs, "entries": entries}, "png").startswith(b"\x89PNG")
 
 
-def test_penalties_are_those_of_equal_seeds():
+def test_penalties_compare_equal_seeds():
     errors = {("softmax", 10): 1.0, ("softmax", 20): 2.0, ("softmax", 40): 4.0}
     errors |= {("slice_sort", 10): 1.5, ("slice_sort", 20): 3.0, ("slice_sort", 40): 6.0}
     runs = [
@@ -95,8 +100,8 @@ def test_penalties_are_those_of_equal_seeds():
         for (label, rows), error in errors.items()
     ]
     runs.append({**runs[-1], "seed": 1})  # softmax has no such seed
-    (found,) = load_program("penalty_law").fit_penalties(runs)
-    assert (found["label"], found["reference"]) == ("slice_sort", "softmax")
-    assert found["points"] == [{"rows": rows, "penalty": 0.5} for rows in (10, 20, 40)]
-    assert found["slope"] == pytest.approx(0, abs=1e-9)
-    assert found["extrapolated"] == pytest.approx(dict.fromkeys(("penalty", "low", "high"), 0.5))
+    (fitted,) = load_program("penalty_law").fit_penalties(runs)
+    assert (fitted["label"], fitted["reference"]) == ("slice_sort", "softmax")
+    assert fitted["points"] == [{"rows": rows, "penalty": 0.5} for rows in (10, 20, 40)]
+    assert fitted["slope"] == pytest.approx(0, abs=1e-9)
+    assert fitted["extrapolated"] == pytest.approx(dict.fromkeys(("penalty", "low", "high"), 0.5))
