@@ -13,7 +13,8 @@ from torch_geometric.nn import GINEConv, GPSConv, global_add_pool
 
 from molslice.model.base import AttentionChoice
 from molslice.model.embeddings import FeatureEmbedding
-from molslice.model.gin_virtual import GinVirtualSpec
+from molslice.model.gin_virtual import GinVirtualSpec, directed_edges
+from molslice.ops.path_codes import NO_BOND, bond_codes, code_adjacency
 from molslice.ops.vocabulary import ATOM_FEATURE_SIZES, BOND_FEATURE_SIZES
 from molslice.types import DataSpec, ModelOutput, MoleculeBatch
 
@@ -68,12 +69,8 @@ class Gps(nn.Module):
         """Predict a batch: standardized values [B, T], without unit."""
         real, molecules = batch.atom_mask, len(batch)
         number = torch.arange(molecules, device=real.device)[:, None].expand_as(real)[real]
-        sizes = real.sum(1)
-        molecule, one, other = batch.bond_index.long().unbind(1)
-        first = (sizes.cumsum(0) - sizes)[molecule]
-        begin, end = first + one, first + other
-        edges = torch.stack([torch.cat([begin, end]), torch.cat([end, begin])])
-        bonds = self.bond_embedding(batch.bond_features.repeat(2, 1))
+        edges, bond_features = directed_edges(batch)
+        bonds = self.bond_embedding(bond_features)
         walks = self.walk(self.walk_norm(return_probabilities(batch)[real].to(self.walk.weight)))
         atoms = torch.cat([self.atom_embedding(batch.atoms[real]), walks], 1)
         for layer in self.layers:
@@ -83,10 +80,8 @@ class Gps(nn.Module):
 
 def return_probabilities(batch: MoleculeBatch) -> Tensor:
     """Return the probability that a random walk is back at its atom after 1 to 20 steps, [B, A, 20]."""
-    molecules, atoms = batch.atom_mask.shape
-    adjacency = torch.zeros(molecules, atoms, atoms, device=batch.atom_mask.device)
-    molecule, one, other = batch.bond_index.long().unbind(1)
-    adjacency[molecule, one, other] = adjacency[molecule, other, one] = 1.0
+    codes = code_adjacency(batch.bond_index, bond_codes(batch.bond_features), *batch.atom_mask.shape)
+    adjacency = (codes != NO_BOND).float()
     step = adjacency / adjacency.sum(2, keepdim=True).clamp(min=1)
     walk, probabilities = step, []
     for _ in range(WALK_STEPS):

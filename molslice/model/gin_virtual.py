@@ -118,7 +118,7 @@ class GinVirtual(nn.Module):
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit, and their log variance."""
         molecules = len(batch)
-        edges, bond_features = self._directed_edges(batch)
+        edges, bond_features = directed_edges(batch)
         graph = torch.arange(molecules, device=edges.device)[:, None].expand_as(batch.atom_mask)[
             batch.atom_mask
         ]
@@ -138,14 +138,14 @@ class GinVirtual(nn.Module):
         log_variance = bound_log_variance(self.variance_readout(state))
         return ModelOutput(self.readout(state), log_variance=log_variance)
 
-    @staticmethod
-    def _directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:
-        """Return the edges [2, 2 M] between the real atoms of all molecules, and their features [2 M, 3].
 
-        Each bond is listed in both directions.
-        """
-        sizes = batch.atom_mask.sum(1)
-        first = (sizes.cumsum(0) - sizes)[batch.bond_index[:, 0].long()]
-        begin, end = first + batch.bond_index[:, 1], first + batch.bond_index[:, 2]
-        edges = torch.stack([torch.cat([begin, end]), torch.cat([end, begin])]).long()
-        return edges, batch.bond_features.repeat(2, 1)
+def directed_edges(batch: MoleculeBatch) -> tuple[Tensor, Tensor]:
+    """Return the edges [2, 2 M] between the real atoms of all molecules, and their features [2 M, 3].
+
+    Each bond is listed in both directions.
+    """
+    sizes = batch.atom_mask.sum(1)
+    first = (sizes.cumsum(0) - sizes)[batch.bond_index[:, 0].long()]
+    begin, end = first + batch.bond_index[:, 1], first + batch.bond_index[:, 2]
+    edges = torch.stack([torch.cat([begin, end]), torch.cat([end, begin])]).long()
+    return edges, batch.bond_features.repeat(2, 1)
