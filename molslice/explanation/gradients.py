@@ -111,7 +111,8 @@ class _Path:
             for (low, high), at_nodes in zip(pending, gradients, strict=True):
                 integral = (high - low) * np.einsum("k,ki->i", weights, at_nodes)
                 done[low, high] = integral, integral.sum() - (values[high] - values[low])
-            missing = _total([error for _, error in done.values()])
+            errors = [error for _, error in done.values()]
+            missing = _total(errors)
             if missing <= limit:
                 break
             final = _total([error for (low, high), (_, error) in done.items() if high - low <= SHORTEST])
@@ -124,8 +125,8 @@ class _Path:
             open_intervals = [interval for interval in done if interval[1] - interval[0] > SHORTEST]
             worst = sorted(open_intervals, key=lambda interval: abs(done[interval][1]), reverse=True)
             # with errors below these limits, what is missing would be half of the limit at most
-            squares = math.hypot(*(error for _, error in done.values()))
-            least = limit / (2 * (math.sqrt(len(done)) if squares > limit else len(done)))
+            is_noisy = math.hypot(*errors) > limit
+            least = limit / (2 * (math.sqrt(len(done)) if is_noisy else len(done)))
             worst = [interval for interval in worst if abs(done[interval][1]) > least]
             pending = []
             for low, high in worst[: max(1, (MAX_STEPS - steps) // (2 * NODES))]:
