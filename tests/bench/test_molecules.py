@@ -32,10 +32,9 @@ def test_rows_of_a_store_without_targets_predict_the_number_of_atoms(tmp_path):
 def test_coordinates_of_a_store_are_kept(tmp_path):
     molecules = ["bad", *_all(featurize(["CC"]))]
     positions = np.array([[0, 0, 0], [1.5, 0, 0]], np.float16)
-    made = MoleculeStore.in_memory(molecules, coordinates=positions)
-    found = StoredMolecules(made)
-    assert found.spec.has_geometry
-    np.testing.assert_array_equal(found.collate([1]).coordinates, positions[None])
+    dataset = StoredMolecules(MoleculeStore.in_memory(molecules, coordinates=positions))
+    assert dataset.spec.has_geometry
+    np.testing.assert_array_equal(dataset.collate([1]).coordinates, positions[None])
     assert not StoredMolecules(MoleculeStore.in_memory(molecules)).spec.has_geometry
 
 
