@@ -46,6 +46,8 @@ class TokenContext:
             except that it is finite. An attention that `ignores_padding` then need not be given zeros, and
             may leave a bias to the caller.
         is_checked: Whether the caller has called `Attention.check_input`, once for all layers.
+        rows: Number of first tokens whose result the caller needs; None for all. An attention may skip the
+            others.
     """
 
     token_mask: Bool[Tensor, "B N"]
@@ -58,17 +60,22 @@ class TokenContext:
     all_real: bool = False
     any_padding: bool = False
     is_checked: bool = False
+    rows: int | None = None
 
     def with_carry(self, carry: Tensor | None) -> "TokenContext":
         """Return the context of the next layer, with the carry of this layer."""
         return replace(self, carry=carry)
+
+    def first(self, tensor: Tensor, dim: int = 1) -> Tensor:
+        """Return the first `rows` entries of a dimension, or all."""
+        return tensor if self.rows is None else tensor.narrow(dim, 0, self.rows)
 
 
 class AttentionOutput(NamedTuple):
     """The output of an attention.
 
     Attributes:
-        tokens: Mixed tokens [B, N, D], zero at padding.
+        tokens: Mixed tokens [B, N, D], zero at padding; [B, rows, D] with `TokenContext.rows`.
         penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
         carry: Tensor for the same attention in the next layer, such as its scores; None without one.
         bias: A vector [D] that the caller adds to the tokens, only with `TokenContext.any_padding`; None

@@ -168,7 +168,8 @@ class Attention(nn.Module, ABC):
 
         Returns:
             Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
-            penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`.
+            penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`. Only
+            the first rows with `TokenContext.rows`.
 
         Raises:
             MolsliceError: As `check_input`, or the carry does not have the shape of the scores to which it is
@@ -179,7 +180,8 @@ class Attention(nn.Module, ABC):
         if not self.spec.cross and (
             context.all_real or (context.any_padding and self.ignores_padding(tokens, context))
         ):
-            return self.mix(tokens, context)
+            output = self.mix(tokens, context)
+            return output.with_tokens(context.first(output.tokens))
         mask = context.token_mask[..., None]
         if self.spec.cross:
             memory, memory_mask = self.memory_of(tokens, context)
@@ -188,11 +190,14 @@ class Attention(nn.Module, ABC):
             mask = mask & memory_mask.any(1)[:, None, None]
         else:
             output = self.mix(tokens.masked_fill(~mask, 0.0), context)
-        return output.with_tokens(output.tokens.masked_fill(~mask, 0.0))
+        return output.with_tokens(context.first(output.tokens).masked_fill(~context.first(mask), 0.0))
 
     @abstractmethod
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Compute the attention. Tokens and memory are zero at padding, where the result is ignored."""
+        """Compute the attention. Tokens and memory are zero at padding, where the result is ignored.
+
+        The caller needs only the first tokens if `context.rows` is set.
+        """
 
     def read_out(
         self, mixed: Float[Tensor, "B N E"], context: TokenContext, carry: Tensor | None

@@ -68,12 +68,14 @@ class KeySort(Attention):
         given = self.value(tokens)
         value = self.split_heads(self.value(memory) if self.spec.cross else given)
         value = self.mix_pairs(value, context)
-        query = precise(self.query(tokens)).transpose(1, 2) * self.slope
+        given = context.first(given)
+        query = precise(self.query(context.first(tokens))).transpose(1, 2) * self.slope
         key = precise(self.key(memory)).transpose(1, 2) * self.slope
         logit, bias = precise(self.weight(memory)).transpose(1, 2), self.added_bias(context)
         if bias is not None:
-            scores = logit[:, :, None] - (query[..., None] - key[:, :, None]).abs() + bias
-            weights = self.dropout(masked_softmax(scores, pair_mask(context.token_mask)))
+            scores = logit[:, :, None] - (query[..., None] - key[:, :, None]).abs() + context.first(bias, 2)
+            seen = context.first(pair_mask(context.token_mask), 2)
+            weights = self.dropout(masked_softmax(scores, seen))
             heads = weights.to(value.dtype) @ value
         else:
             heads = self.dropout(laplace_mix(query, key, logit, precise(value), memory_mask))

@@ -129,7 +129,7 @@ class SliceSort(Attention):
         """Project to values, mix and sort them."""
         if self.ignores_padding(tokens, context):
             return self._mix_and_sort(tokens, context)
-        return AttentionOutput(self.output(self._sorted(self.value(tokens), context)))
+        return AttentionOutput(self.output(context.first(self._sorted(self.value(tokens), context))))
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return the mean of the maps of the channels of each head.

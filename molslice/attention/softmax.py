@@ -49,7 +49,10 @@ class Softmax(QueryKeyValueAttention):
         """Pass bias and padding to the kernel as one mask."""
         if self.ignores_padding(tokens, context):
             return self._mix_packed(tokens, context)
-        query, key, value, _ = self.project_heads(tokens, context)
+        memory, _ = self.memory_of(tokens, context)
+        query = self.split_heads(self.query(context.first(tokens)))
+        key = self.split_heads(self.key(memory))
+        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
         dropout = self.active_dropout
         if not self.fused:
             heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)
@@ -119,6 +122,11 @@ class Softmax(QueryKeyValueAttention):
         return self.output(self.merge_heads(heads))[:, 0], (keys, values)
 
     def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
+        """Return the rows of the mask for the needed tokens: a bias, or true where a token is seen."""
+        mask = self._whole_mask(context, dtype)
+        return mask if mask.shape[2] == 1 else context.first(mask, 2)
+
+    def _whole_mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
         mask, bias = context.token_mask, self.added_bias(context)
         if bias is not None:
             masked = context.masked_bias

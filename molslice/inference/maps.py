@@ -15,7 +15,7 @@ Both can be computed for some rows only, without the memory of the whole map.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -83,7 +83,11 @@ def record_calls(model: nn.Module, *inputs: Any) -> list[AttentionCall]:  # noqa
 
     def keep(attention: nn.Module, args: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
         assert isinstance(attention, Attention)
-        calls.append(AttentionCall(attention, args[0], args[1], output))
+        tokens, context = args
+        if context.rows is not None:  # the last layer computes only what is read out
+            context = replace(context, rows=None)
+            output = attention.forward(tokens, context)
+        calls.append(AttentionCall(attention, tokens, context, output))
 
     attentions = list(_outermost(model))
     if not attentions:

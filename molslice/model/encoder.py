@@ -87,9 +87,12 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
-        """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention."""
+        """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention.
+
+        Only the first tokens are returned with `TokenContext.rows`.
+        """
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
-        return mixed.with_tokens(self._add(tokens, mixed.tokens))
+        return mixed.with_tokens(self._add(context.first(tokens), mixed.tokens))
 
     @property
     def is_plain(self) -> bool:
@@ -216,6 +219,7 @@ class Encoder(nn.Module):
         token_mask: Bool[Tensor, "B N"] | None = None,
         pair_bias: Float[Tensor, "B H N N"] | None = None,
         bonds: tuple[Tensor, Tensor, Tensor | None] | None = None,
+        rows: int | None = None,
     ) -> AttentionOutput:
         """Encode tokens.
 
@@ -224,9 +228,12 @@ class Encoder(nn.Module):
             token_mask: True at real tokens. None if all are real, which allows kernels without a mask.
             pair_bias: S + E, if `uses_pair_bias`.
             bonds: `bond_index`, `bond_features` and `hidden_bonds` of the molecules, if `local`.
+            rows: Number of first tokens that the caller needs, such as 1 for a readout of the graph token;
+                None for all. The last layer then leaves out the others, which takes less time.
 
         Returns:
-            Encoded tokens, arbitrary at padding, and the sum of the penalties of the layers.
+            Encoded tokens [B, N, D], or [B, rows, D], arbitrary at padding, and the sum of the penalties of
+            the layers.
 
         Raises:
             MolsliceError: The encoder has `local` messages, and there are no bonds.
@@ -259,22 +266,35 @@ class Encoder(nn.Module):
         if by_kernels:
             seeds = 1 + 4 * len(self.layers) if self.training else 0
             with seeds_drawn_at_once(tokens, seeds):
-                return self._encode_by_kernels(tokens, context, stored, dtype)
-        tokens = self.dropout(tokens.to(stored))
+                output = self._encode_by_kernels(tokens, context, stored, dtype)
+            return output.with_tokens(replace(context, rows=rows).first(output.tokens))
+        output = self._encode_by_layers(self.dropout(tokens.to(stored)), context, bonds, rows)
+        return output.with_tokens(self.last_norm(output.tokens.to(given)))
+
+    def _encode_by_layers(
+        self,
+        tokens: Float[Tensor, "B N D"],
+        context: TokenContext,
+        bonds: tuple[Tensor, Tensor, Tensor | None] | None,
+        rows: int | None,
+    ) -> AttentionOutput:
+        """Apply the layers. The last one returns only the first `rows` tokens, if it is given."""
         penalty = None
         for index, layer in enumerate(self.layers):
             if self.messages and bonds is not None:
                 tokens = tokens + self.dropout(self.messages[index](tokens, *bonds))
             if self.pair_updates and context.pair_bias is not None:
-                pairs = self.pair_updates[index](tokens, token_mask, context.pair_bias)
+                pairs = self.pair_updates[index](tokens, context.token_mask, context.pair_bias)
                 context = replace(context, pair_bias=pairs)
+            if index == len(self.layers) - 1:
+                context = replace(context, rows=rows)
             if self.activation_checkpointing and torch.is_grad_enabled():
                 output = checkpoint(layer, tokens, context, use_reentrant=False)
             else:
                 output = layer(tokens, context)
             tokens, context = output.tokens, context.with_carry(output.carry)
             penalty = add_penalties(penalty, output.penalty)
-        return AttentionOutput(self.last_norm(tokens.to(given)), penalty)
+        return AttentionOutput(tokens, penalty)
 
     def _dtype_of_layers(self, tokens: Tensor) -> torch.dtype:
         """Return the type of the tokens between layers: bfloat16 for layers in bfloat16, else as `tokens`."""

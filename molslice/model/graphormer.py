@@ -207,7 +207,9 @@ class Graphormer(nn.Module):
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit, and their log variance."""
-        encoded = self.encode(batch)
+        learns_distances = self.distance_head is not None and self.training
+        reads_atoms = self.spec.readout == "mean" or learns_distances
+        encoded = self.encode(batch, rows=None if reads_atoms else 1)
         state = self.read_state(batch, encoded.tokens)
         log_variance = distances = None
         if self.variance_readout is not None:
@@ -229,8 +231,11 @@ class Graphormer(nn.Module):
             return batch
         return replace(batch, levels=bond_path_levels(batch.bond_index, *batch.atom_mask.shape))
 
-    def encode(self, batch: MoleculeBatch) -> AttentionOutput:
-        """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding."""
+    def encode(self, batch: MoleculeBatch, rows: int | None = None) -> AttentionOutput:
+        """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding.
+
+        Only the first `rows` tokens are returned, if it is given.
+        """
         degree, bias = self._graph(batch)
         tokens = self.atom_embedding(batch.atoms, degree, batch.hidden_atoms, self.hidden_atom)
         # a molecule without atoms fills up a batch, and all of its tokens are padding
@@ -238,7 +243,7 @@ class Graphormer(nn.Module):
         # on a GPU, reading the mask would wait for the device, and a graph of a step cannot contain it
         is_full = batch.adjacency is None and mask.device.type == "cpu" and bool(mask.all())
         bonds = (batch.bond_index, batch.bond_features, batch.hidden_bonds) if self.spec.local else None
-        return self.encoder(tokens, None if is_full else mask, bias, bonds=bonds)
+        return self.encoder(tokens, None if is_full else mask, bias, bonds=bonds, rows=rows)
 
     def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
         """Return the degrees of the atoms and the pair bias, None if the attention uses none."""

@@ -16,14 +16,14 @@ _TRITON = kernel_choice.load_kernels("triton_attention")
 
 def biased_attention(
     query: Float[Tensor, "B H N C"],
-    key: Float[Tensor, "B H N C"],
-    value: Float[Tensor, "B H N C"],
-    bias: Float[Tensor, "B H N N"],
+    key: Float[Tensor, "B H M C"],
+    value: Float[Tensor, "B H M C"],
+    bias: Float[Tensor, "B H N M"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H N C"]:
     """Compute dropout(softmax(Q K^T / sqrt(C) + bias)) V with a finite bias.
 
-    On a CPU, the N x N weights are in memory, which for molecules is faster than
+    On a CPU, the N x M weights are in memory, which for molecules is faster than
     `scaled_dot_product_attention`. That serves all other cases.
     """
     if query.device.type == "cpu" and bias.dtype.itemsize >= 4:
@@ -32,14 +32,11 @@ def biased_attention(
 
 
 def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float) -> Tensor:
-    batch, heads, length, channels = query.shape
-    flat_query, flat_key, flat_value = (
-        part.reshape(batch * heads, length, channels) for part in (query, key, value)
-    )
-    flat_bias = bias.reshape(batch * heads, length, length)
-    scores = torch.baddbmm(flat_bias, flat_query, flat_key.transpose(1, 2), alpha=channels**-0.5)
+    channels = query.shape[-1]
+    flat_query, flat_key, flat_value = (part.flatten(0, 1) for part in (query, key, value))
+    scores = torch.baddbmm(bias.flatten(0, 1), flat_query, flat_key.transpose(1, 2), alpha=channels**-0.5)
     weights = functional.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
-    return torch.bmm(weights, flat_value).view(batch, heads, length, channels)
+    return torch.bmm(weights, flat_value).view(query.shape)
 
 
 def has_kernels(tokens: Float[Tensor, "B N D"], head_dim: int, dtype: torch.dtype) -> bool:

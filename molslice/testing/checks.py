@@ -176,6 +176,21 @@ def check_all_real(subject: Subject) -> None:
     same(actual, expected, "with all_real")
 
 
+def check_first_rows(subject: Subject) -> None:
+    """Check that `rows` returns the first tokens of the whole result, with the same gradients."""
+    attention, rows = subject.attention(), 2
+    for lengths in (LENGTHS, (6, 6)):
+        inputs = Inputs.draw(*lengths)
+        tokens, context, positions = inputs.batch(subject.spec, garbage=torch.nan)
+        context = replace(context, all_real=len(set(lengths)) == 1)
+        positions = [position[position < rows] for position in positions]
+        expected = run(attention, tokens, context, positions)
+        actual = run(attention, tokens, replace(context, rows=rows), positions)
+        whole = expected.output.tokens[:, :rows]
+        assert actual.output.tokens.shape == whole.shape
+        same(actual, expected._replace(output=expected.output.with_tokens(whole)), f"of {rows} rows")
+
+
 def check_batch_mates(subject: Subject) -> None:
     """Check that a sequence gives the same result alone and in a batch."""
     attention, inputs = subject.attention(), Inputs.draw(*LENGTHS)

@@ -54,6 +54,12 @@ class _SumsPadding(_Mean):
         return AttentionOutput(self.value(tokens).mean(1, keepdim=True) + tokens)
 
 
+class _ReturnsTheLastRows(Softmax):
+    def mix(self, tokens, context):
+        mixed = super().mix(tokens, replace(context, rows=None))
+        return mixed if context.rows is None else mixed.with_tokens(mixed.tokens[:, -context.rows :])
+
+
 class _MultipliesByMask(Softmax):
     """Masks by multiplication, although NaN times zero is NaN."""
 
@@ -365,6 +371,7 @@ MUTANTS = [
     (checks.check_padding, _MultipliesByMask, {"pair_bias_mode": "mix"}),
     (checks.check_padding_gradient, _SumsPadding, {}),
     (checks.check_padding_gradient, _GradientAtPadding, {"pair_bias_mode": "logits"}),
+    (checks.check_first_rows, _ReturnsTheLastRows, {}),
     (checks.check_batch_mates, _CentersTheBatch, {}),
     (checks.check_all_real, _DivergesWithoutPadding, {}),
     (checks.check_penalty, _PenaltyOverPadding, {}),

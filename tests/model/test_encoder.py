@@ -169,3 +169,33 @@ def silence(layer: EncoderLayer, but: str):
     silent = layer.ffn.outer if but == "attention" else layer.attention.output
     nn.init.zeros_(silent.weight)
     nn.init.zeros_(silent.bias)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "post"},
+        {"pair_state": True},
+        {"activation_checkpointing": True},
+        {"ffn_scale": 0.1, "last_norm": False},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+@pytest.mark.parametrize("name", ["softmax", "key_sort", "slice_sort", "flow"])
+def test_first_rows_are_the_first_rows_of_the_whole_result(name, options):
+    encoder = build(name, uses_pair_bias=True, **options).double()
+    tokens = random_tokens().double().requires_grad_()
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, 3:] = False
+    bias = torch.randn(2, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    whole, first = encoder(tokens, mask, bias).tokens[:, :1], encoder(tokens, mask, bias, rows=1).tokens
+    assert first.shape == (2, 1, 8)
+    torch.testing.assert_close(first, whole, rtol=0, atol=1e-12)
+    leaves = [tokens, *encoder.parameters()]
+    expected, actual = (
+        torch.autograd.grad(result.sin().sum(), leaves, allow_unused=True, materialize_grads=True)
+        for result in (whole, first)
+    )
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
