@@ -62,7 +62,7 @@ def test_one_explanation_at_a_time_is_in_memory(tmp_path):
 
     def rows():
         for row in range(6):
-            alive.append(sum(isinstance(kept, AttentionView) for kept in gc.get_objects()))
+            alive.append(sum(type(kept) is AttentionView for kept in gc.get_objects()))
             yield f"row {row + 1}", "C" * (row + 2), ""
 
     explain_to_folder(explainer, rows(), tmp_path / "out")
