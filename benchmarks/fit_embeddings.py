@@ -8,12 +8,15 @@ fingerprints of MiniMol, a larger encoder that was trained on 6 million molecule
 folds, weights and errors are as in `fit_learners.py`. MiniMol may have seen the sets; see `minimol_embed.py`
 for its environment, without which its candidates are left out. Finished sets are kept below `--runs`. Writes
 `benchmarks/results/fit_embeddings.json`.
+
+With `--encoder FOLDER` the compared embeddings are those of another pretrained encoder, in place of
+`encoder-small` and beside it, and the file is `fit_embeddings_FOLDER.json`.
 """
 
 import copy
 import functools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +44,29 @@ from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
 LEARNED = ("gaussian_process", "extra_trees")  # with the embedding; boosting does not take it
 LOWER_LAYER = 4  # of six
 
+Embeddings = Mapping[str, np.ndarray | None]  # by name, float32 [n, E]; None without one
+
 
 def main() -> int:
     """Measure all sets, and record the errors of all candidates."""
     parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with moleculenet and admet")
     parser.add_argument("--minimol", help="Python of an environment with minimol")
+    parser.add_argument("--encoder", type=Path, help="run folder of an encoder to compare instead")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "fit_embeddings")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
-    results = measure_sets(COMPARED, args, lambda rows: measure(rows, args.minimol))
+    name, compared = "fit_embeddings", functools.partial(embeddings, minimol=args.minimol)
+    if args.encoder:
+        name, compared = f"{name}_{args.encoder.name}", functools.partial(of_encoder, folder=args.encoder)
+        args.runs = args.runs.with_name(name)
+    results = measure_sets(COMPARED, args, lambda rows: measure(rows, compared))
     payload = {"folds": NUM_FOLDS, "reference": DEFAULT_ENCODER, **summarize(results, DEFAULT_ENCODER)}
-    print(record("fit_embeddings", payload, args.out))
+    print(record(name, payload, args.out))
     return 0
 
 
-def measure(rows: TrainingRows, minimol: str | None) -> dict[str, Any]:
+def measure(rows: TrainingRows, compared: Callable[[Sequence[str]], Embeddings]) -> dict[str, Any]:
     """Fit the stack to one set with each embedding, and return its errors."""
     labels, seed, classes = Labels(rows.values), rows.seed, rows.classes
 
@@ -65,7 +75,7 @@ def measure(rows: TrainingRows, minimol: str | None) -> dict[str, Any]:
 
     boosting = fit("boosting", rows.features)
     errors = {}
-    for label, embedding in embeddings(rows.smiles, minimol).items():
+    for label, embedding in compared(rows.smiles).items():
         features = rows.with_embedding(embedding)
         scores = {**{learner: fit(learner, features) for learner in LEARNED}, "boosting": boosting}
         combine = functools.partial(stacked, classes=classes)
@@ -73,8 +83,20 @@ def measure(rows: TrainingRows, minimol: str | None) -> dict[str, Any]:
     return {"errors": errors}
 
 
-def embeddings(smiles: Sequence[str], minimol: str | None) -> Mapping[str, np.ndarray | None]:
-    """Return the compared embeddings, float32 [n, E]; None without one."""
+def of_encoder(smiles: Sequence[str], folder: Path) -> Embeddings:
+    """Return the embeddings of an encoder in place of `encoder-small` and beside it."""
+    known, encoder = load_encoder(find_pretrained(DEFAULT_ENCODER)).embed(list(smiles)), load_encoder(folder)
+    other = encoder.embed(list(smiles))
+    return {
+        DEFAULT_ENCODER: known,
+        folder.name: other,
+        f"and {folder.name}": np.concatenate([known, other], 1),
+        f"{folder.name}, random weights": with_random_weights(encoder).embed(list(smiles)),
+    }
+
+
+def embeddings(smiles: Sequence[str], minimol: str | None) -> Embeddings:
+    """Return the compared embeddings of `encoder-small` and of MiniMol."""
     encoder = load_encoder(find_pretrained(DEFAULT_ENCODER))
     known = encoder.embed(list(smiles))
     lower = states_of_layer(encoder, smiles, LOWER_LAYER)

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 import stat
 import sys
 
@@ -62,6 +63,18 @@ def test_each_set_is_measured_once_and_recorded(program, data, monkeypatch):
     errors = result["results"][0]["errors"]
     assert len(set(errors.values())) == len(errors)
     assert min(errors.values()) > 0
+
+
+def test_another_encoder_is_compared_in_place_of_the_shipped_one_and_beside_it(program, data, monkeypatch):
+    shutil.copytree(find_pretrained(DEFAULT_ENCODER), data / "other")
+    words = ["fit_embeddings.py", "--data", data, "--encoder", data / "other"]
+    words += ["--runs", data / "runs", "--out", data / "results"]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+    program.main()
+    assert [path.name for path in data.glob("fit_embeddings*")] == ["fit_embeddings_other"]
+    errors = json.loads((data / "results" / "fit_embeddings_other.json").read_text())["results"][0]["errors"]
+    assert list(errors) == ["encoder-small", "other", "and other", "other, random weights"]
+    assert errors["encoder-small"] == errors["other"] != errors["and other"]
 
 
 def test_states_of_a_layer_and_of_random_weights(program):
