@@ -1,0 +1,163 @@
+"""Extend the training split of a data set with molecules that a trained model labels.
+
+    python scripts/make_distilled_data.py molecules.smi.gz more.smi.gz --rows 200000 \
+        --base data/gap_xtb_100k --teacher gap-xtb --work work --out data/gap_xtb_distilled --jobs 2
+
+A small model that is trained on these data learns the predictions of a larger one, the teacher. Of each file
+the first --rows molecules are drawn in a fixed random order. Molecules of --base are left out, and those that
+the rules of data/gap_xtb exclude, and those whose skeleton belongs to valid or test by the rule of that data
+set.
+
+OUT has PCQM4M's layout. The rows of --base come first and keep their values and their splits. All other rows
+are training rows with predicted values. After an interruption the same command continues.
+"""
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gap_files import csv_gz
+from gap_source import draw, key_of, select, split_of
+from rdkit import Chem, rdBase
+from tqdm import tqdm
+
+from molslice.data.molecules.ogb_split import read_split_file
+from molslice.data.molecules.pcqm4m import COLUMNS, SPLITS, TABLE
+from molslice.files.atomic import atomic_folder, write_atomically
+from molslice.files.cache import file_checksum
+from molslice.files.parsing import read_json_object
+from molslice.files.tables import read_columns
+from molslice.types import MolsliceError
+
+DECIMALS = 4  # of a value, as in the base
+PREDICTED = f"{COLUMNS[-1]}_eV"  # the column that `molslice predict` writes
+
+
+def choose(path: Path, wanted: int, seen: set[str], reasons: Counter[str]) -> Iterator[str]:
+    """Yield canonical SMILES of molecules to label, and count why other rows are left out.
+
+    Args:
+        path: A file with one SMILES on each line.
+        wanted: Maximum number of molecules.
+        seen: SMILES that are not chosen again. The chosen ones are added.
+        reasons: Number of rows left out, by reason.
+    """
+    for choice in select(draw(path)):
+        if not wanted:
+            return
+        smiles = choice.row.smiles
+        reason = choice.reason or ("in_base" if smiles in seen else None)
+        if reason is None and split_of(key_of(Chem.MolFromSmiles(smiles))) != "train":
+            reason = "valid_or_test"
+        if reason is not None:
+            reasons[reason] += 1
+            continue
+        seen.add(smiles)
+        wanted -= 1
+        yield smiles
+
+
+def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """Write the SMILES of the molecules to label to WORK/chosen.csv, unless it has them.
+
+    Returns:
+        The file, and its origin: the input files, and the numbers of chosen and of left out rows of each.
+
+    Raises:
+        MolsliceError: The file was made from other input.
+    """
+    chosen, origin = options.work / "chosen.csv", options.work / "chosen.json"
+    sources = [{"file": path.name, "sha256": file_checksum(path)} for path in options.inputs]
+    asked = {"base": file_checksum(options.base / TABLE), "sources": sources, "rows": options.rows}
+    if origin.exists():
+        made = read_json_object(origin)
+        if made["asked"] != asked:
+            raise MolsliceError(f"{options.work} was made from other files; choose another --work")
+        return chosen, made
+    seen, counts, lines = set(known), {}, ["smiles"]
+    for path in options.inputs:
+        reasons: Counter[str] = Counter()
+        rows = choose(path, options.rows, seen, reasons)
+        found = list(tqdm(rows, desc=path.name, unit=" molecules", mininterval=2))
+        counts[path.name] = {"chosen": len(found), **dict(sorted(reasons.items()))}
+        lines += found
+    options.work.mkdir(parents=True, exist_ok=True)
+    write_atomically(chosen, "\n".join(lines) + "\n")
+    made = {"asked": asked, "counts": counts}
+    write_atomically(origin, json.dumps(made, indent=2) + "\n")
+    return chosen, made
+
+
+def label(chosen: Path, teacher: str, jobs: int) -> tuple[list[str], list[str]]:
+    """Predict the molecules of a file, or continue; returns the SMILES and the values of readable rows."""
+    predicted = chosen.with_name("predicted.csv")
+    if not predicted.exists():
+        command = [sys.executable, "-m", "molslice", "predict", teacher, "--input", str(chosen)]
+        command += ["--output", str(predicted), "--workers", str(jobs)]
+        partial = predicted.with_name(f"{predicted.name}.partial")
+        subprocess.run([*command, *(["--resume"] if partial.exists() else [])], check=True)
+    smiles, values = columns_of(predicted, "smiles", PREDICTED)
+    rows = [(text, value) for text, value in zip(smiles, values, strict=True) if value]
+    return [text for text, _ in rows], [f"{float(value):.{DECIMALS}f}" for _, value in rows]
+
+
+def columns_of(path: Path, *names: str) -> list[list[str]]:
+    """Read columns of a table as text."""
+    columns: list[list[str]] = [[] for _ in names]
+    for chunk in read_columns(path, names):
+        for column, name in zip(columns, names, strict=True):
+            column += chunk[name]
+    return columns
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Choose molecules, label them, and write the data set."""
+    options = parse_arguments(argv)
+    rdBase.DisableLog("rdApp.*")
+    smiles, values = columns_of(options.base / TABLE, *COLUMNS[1:])
+    chosen, made = choose_once(options, smiles)
+    new_smiles, new_values = label(chosen, options.teacher, options.jobs)
+    splits = dict(read_split_file(options.base / SPLITS))
+    splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new_smiles))])
+    packed = io.BytesIO()
+    torch.save(splits, packed)
+    table = zip([*smiles, *new_smiles], [*values, *new_values], strict=True)
+    card = {
+        "teacher": options.teacher,
+        **made,
+        "labeled": len(new_smiles),
+        "rows": len(smiles) + len(new_smiles),
+    }
+    with atomic_folder(options.out) as folder:
+        (folder / TABLE).parent.mkdir()
+        write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))
+        write_atomically(folder / SPLITS, packed.getvalue())
+        write_atomically(folder / "card.json", json.dumps(card, indent=2) + "\n")
+    return 0
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("inputs", nargs="+", type=Path, metavar="FILE", help=".smi file, plain or gzip")
+    parser.add_argument("--rows", type=int, required=True, metavar="N", help="maximum molecules of each file")
+    parser.add_argument("--base", type=Path, required=True, metavar="DIR", help="the data set to extend")
+    parser.add_argument("--teacher", required=True, metavar="MODEL", help="the model that labels")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of the pieces")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder of the data set")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,97 @@
+"""The program that extends training data with molecules that a trained model labels."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gap_source import key_of, split_of
+from make_distilled_data import main
+from rdkit import Chem
+
+from molslice import load_model
+from molslice.data.molecules.ogb_split import read_split_file
+from molslice.types import MolsliceError
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = ROOT / "data" / "gap_xtb"
+TEACHER = "gap-xtb"
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with gzip.open(folder / "raw" / "data.csv.gz", "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def make(folder: Path, molecules: list[str], *, rows: int = 50) -> Path:
+    source = folder / "molecules.smi"
+    source.write_text("".join(f"{text} name\n" for text in molecules))
+    command = [str(source), "--rows", str(rows), "--base", str(BASE), "--teacher", TEACHER]
+    assert main([*command, "--work", str(folder / "work"), "--out", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def alkyl_amines(number: int) -> list[str]:
+    """SMILES of molecules that are not in the base."""
+    known = {row["smiles"] for row in rows_of(BASE)}
+    texts = [
+        f"{'C' * a}N({'C' * b})C1CCC({'F' * c})CC1" for a in range(6, 14) for b in range(1, 4) for c in (0, 1)
+    ]
+    texts = [Chem.CanonSmiles(text.replace("()", "")) for text in texts]
+    return [text for text in dict.fromkeys(texts) if text not in known][:number]
+
+
+def test_rows_of_the_base_stay_and_new_ones_are_training_rows_with_predicted_values(tmp_path):
+    molecules = alkyl_amines(40)
+    is_held_out = [split_of(key_of(Chem.MolFromSmiles(text))) != "train" for text in molecules]
+    assert any(is_held_out)
+    base = rows_of(BASE)
+    left_out = [base[0]["smiles"], "CCO.CCO", "C[CH2]", "no molecule", molecules[0]]
+    out = make(tmp_path, molecules + left_out)
+    rows = rows_of(out)
+    assert [list(row.values())[:3] for row in rows[: len(base)]] == [list(row.values())[:3] for row in base]
+    new = rows[len(base) :]
+    wanted = [text for text, held_out in zip(molecules, is_held_out, strict=True) if not held_out]
+    assert sorted(row["smiles"] for row in new) == sorted(wanted)
+    predicted = load_model(TEACHER).predict([row["smiles"] for row in new])
+    np.testing.assert_allclose([float(row["homolumogap"]) for row in new], predicted, atol=1e-4)
+    before, after = read_split_file(BASE / "split_dict.pt"), read_split_file(out / "split_dict.pt")
+    assert [int(row["idx"]) for row in rows] == list(range(len(rows)))
+    np.testing.assert_array_equal(after["train"][: len(before["train"])], before["train"])
+    np.testing.assert_array_equal(after["train"][len(before["train"]) :], np.arange(len(base), len(rows)))
+    for name in ("valid", "test"):
+        np.testing.assert_array_equal(after[name], before[name])
+    counts = json.loads((out / "card.json").read_text())["counts"]["molecules.smi"]
+    assert counts == {
+        "chosen": len(wanted),
+        "duplicate": 1,
+        "in_base": 1,
+        "open_shell": 1,
+        "several_fragments": 1,
+        "unparsable": 1,
+        "valid_or_test": sum(is_held_out),
+    }
+
+
+def test_number_of_rows_is_a_limit_and_finished_pieces_are_not_computed_again(tmp_path):
+    molecules = alkyl_amines(20)
+    out = make(tmp_path, molecules, rows=3)
+    first = (out / "raw" / "data.csv.gz").read_bytes()
+    assert len(rows_of(out)) == len(rows_of(BASE)) + 3
+    predicted = tmp_path / "work" / "predicted.csv"
+    before = predicted.stat().st_mtime_ns
+    again = tmp_path / "again"
+    source = tmp_path / "molecules.smi"
+    command = [str(source), "--rows", "3", "--base", str(BASE), "--teacher", TEACHER]
+    assert main([*command, "--work", str(tmp_path / "work"), "--out", str(again)]) == 0
+    assert predicted.stat().st_mtime_ns == before
+    assert (again / "raw" / "data.csv.gz").read_bytes() == first
+
+
+def test_pieces_of_other_input_are_refused(tmp_path):
+    molecules = alkyl_amines(20)
+    make(tmp_path, molecules, rows=2)
+    with pytest.raises(MolsliceError, match=r"work was made from other files; choose another --work"):
+        make(tmp_path, molecules, rows=4)
