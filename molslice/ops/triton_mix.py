@@ -265,7 +265,8 @@ def _mix_forward(
             if flags is not None:
                 rank = tl.where(is_descending, -rank, rank)
             bits = tl.where(r < count, bits_of(rank, LARGEST_RANK), 0)
-            is_stored = is_channel & (r < length)
+            # a vector, because the interpreter of Triton 3.9 makes no mask of a scalar comparison
+            is_stored = is_channel & (tl.zeros_like(c) + r < length)
             target = out + row + where * (HEADS * WIDTH) + channel
             tl.store(target, bits.to(out.dtype.element_ty), mask=is_stored)
             target = places + row + taken * (HEADS * WIDTH) + channel
