@@ -203,6 +203,7 @@ class Attention(nn.Module, ABC):
         self, mixed: Float[Tensor, "B N E"], context: TokenContext, carry: Tensor | None
     ) -> AttentionOutput:
         """Apply the output map of an attention that has one, whose bias the caller adds if it can."""
+        mixed = context.first(mixed)
         output: nn.Linear = self.output  # pyright: ignore[reportAssignmentType]
         if not context.any_padding:
             return AttentionOutput(output(mixed), carry=carry)

@@ -266,8 +266,7 @@ class Encoder(nn.Module):
         if by_kernels:
             seeds = 1 + 4 * len(self.layers) if self.training else 0
             with seeds_drawn_at_once(tokens, seeds):
-                output = self._encode_by_kernels(tokens, context, stored, dtype)
-            return output.with_tokens(replace(context, rows=rows).first(output.tokens))
+                return self._encode_by_kernels(tokens, context, stored, dtype, rows)
         output = self._encode_by_layers(self.dropout(tokens.to(stored)), context, bonds, rows)
         return output.with_tokens(self.last_norm(output.tokens.to(given)))
 
@@ -317,8 +316,9 @@ class Encoder(nn.Module):
         context: TokenContext,
         stored: torch.dtype,
         dtype: torch.dtype,
+        rows: int | None,
     ) -> AttentionOutput:
-        """Apply the layers. Each norm is computed in one pass with the addition before it."""
+        """Apply the layers as `_encode_by_layers`, each norm in one pass with the addition before it."""
         layers, given, penalty = self._typed_layers(), tokens.dtype, None
         rate = active_rate(self.dropout)
         tokens, normed = add_and_norm(None, tokens, None, layers[0].attention_norm, rate, dtype, stored)
@@ -329,9 +329,11 @@ class Encoder(nn.Module):
             context = replace(context, masked_bias=bias)
         norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
         for layer, norm in zip(layers, norms, strict=True):
+            if norm is self.last_norm:
+                context = replace(context, rows=rows)
             mixed = layer.attention(normed, context)
             context, penalty = context.with_carry(mixed.carry), add_penalties(penalty, mixed.penalty)
-            rate = active_rate(layer.dropout)
+            rate, tokens = active_rate(layer.dropout), context.first(tokens)
             tokens, normed = add_and_norm(tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
             last = given if norm is self.last_norm else dtype

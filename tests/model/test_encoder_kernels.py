@@ -54,11 +54,13 @@ def draw(device):
     return [one.to(device) for one in (tokens, mask, bias)]
 
 
-def run(encoder, tokens, mask, bias, half):
+def run(encoder, tokens, mask, bias, half, rows=None):
     tokens, bias = tokens.clone().requires_grad_(), bias.clone().requires_grad_()
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half == "autocast"):
-        encoded = encoder(tokens, mask, bias).tokens
+        encoded = encoder(tokens, mask, bias, rows=rows if half else None).tokens
     assert encoded.dtype == torch.float32
+    assert not (half and rows) or encoded.shape[1] == rows
+    encoded, mask = encoded[:, :rows], mask[:, :rows]
     loss = (
         encoded.masked_fill(~mask[..., None], 0.0) * torch.linspace(-1, 2, 32, device=tokens.device)
     ).sum()
@@ -70,11 +72,12 @@ def run(encoder, tokens, mask, bias, half):
 
 @each_device
 @pytest.mark.parametrize("half", ["autocast", "weights"])
+@pytest.mark.parametrize("rows", [None, 1, 2])
 @pytest.mark.parametrize(
     ("name", "head_dim"),
     [("softmax", None), ("slice_sort", None), ("flow", None), ("softmax", 12), ("slice_sort", 12)],
 )
-def test_values_and_gradients(name, head_dim, half, device, monkeypatch):
+def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
     calls = []
     add_and_norm_into = triton_layers.add_and_norm_into
     monkeypatch.setattr(
@@ -82,11 +85,11 @@ def test_values_and_gradients(name, head_dim, half, device, monkeypatch):
     )
     encoder, inputs = build(name, device, head_dim=head_dim), draw(device)
     with kernel_choice.torch_forms():
-        expected, slopes = run(copy.deepcopy(encoder), *inputs, None)
+        expected, slopes = run(copy.deepcopy(encoder), *inputs, None, rows)
     assert not calls
     if half == "weights":
         encoder.layers.bfloat16()
-    encoded, gradients = run(encoder, *inputs, half)
+    encoded, gradients = run(encoder, *inputs, half, rows)
     assert len(calls) == 5
     assert (encoded - expected).norm() < 0.02 * expected.norm()
     for key, slope in slopes.items():
