@@ -454,10 +454,15 @@ class QueryKeyValueAttention(Attention):
         Float[Tensor, "B H N C"], Float[Tensor, "B H M C"], Float[Tensor, "B H M C"], Bool[Tensor, "B M"]
     ]:
         """Return queries, keys and the values of `mix_pairs`, and the mask of keys and values."""
+        return self.split_heads(self.query(tokens)), *self.project_memory(tokens, context)
+
+    def project_memory(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext
+    ) -> tuple[Float[Tensor, "B H M C"], Float[Tensor, "B H M C"], Bool[Tensor, "B M"]]:
+        """Return keys and the values of `mix_pairs`, and their mask."""
         memory, memory_mask = self.memory_of(tokens, context)
-        query, key = self.split_heads(self.query(tokens)), self.split_heads(self.key(memory))
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
-        return query, key, value, memory_mask
+        key = self.split_heads(self.key(memory))
+        return key, self.mix_pairs(self.split_heads(self.value(memory)), context), memory_mask
 
 
 def check_least(attention: str, least: int, **options: float | None) -> None:

@@ -49,20 +49,18 @@ class Softmax(QueryKeyValueAttention):
         """Pass bias and padding to the kernel as one mask."""
         if self.ignores_padding(tokens, context):
             return self._mix_packed(tokens, context)
-        memory, _ = self.memory_of(tokens, context)
         query = self.split_heads(self.query(context.first(tokens)))
-        key = self.split_heads(self.key(memory))
-        value = self.mix_pairs(self.split_heads(self.value(memory)), context)
+        key, value, _ = self.project_memory(tokens, context)
         dropout = self.active_dropout
         if not self.fused:
-            heads = _attend_unfused(query, key, value, self._mask(context, query.dtype), dropout)
+            heads = _attend_unfused(query, key, value, self._needed_mask(context, query.dtype), dropout)
         elif context.all_real and not self.spec.cross and self.spec.pair_bias_mode != "logits":
             # Without a mask, PyTorch can choose a flash kernel.
             heads = functional.scaled_dot_product_attention(
                 query, key, value, dropout_p=dropout, is_causal=self.spec.causal
             )
         else:
-            mask = self._mask(context, query.dtype)
+            mask = self._needed_mask(context, query.dtype)
             attend = biased_attention if mask.is_floating_point() else functional.scaled_dot_product_attention
             heads = attend(query, key, value, mask, dropout)
         return AttentionOutput(self.output(self.merge_heads(heads)))
@@ -121,12 +119,12 @@ class Softmax(QueryKeyValueAttention):
         heads = functional.scaled_dot_product_attention(query, keys.to(query.dtype), values.to(query.dtype))
         return self.output(self.merge_heads(heads))[:, 0], (keys, values)
 
-    def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
-        """Return the rows of the mask for the needed tokens: a bias, or true where a token is seen."""
-        mask = self._whole_mask(context, dtype)
-        return mask if mask.shape[2] == 1 else context.first(mask, 2)
+    def _needed_mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
+        """Return the rows of the mask for the tokens that the caller needs."""
+        mask = self._mask(context, dtype)
+        return mask if mask.shape[2] == 1 else context.first(mask, 2)  # one row stands for all
 
-    def _whole_mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
+    def _mask(self, context: TokenContext, dtype: torch.dtype) -> Tensor:
         mask, bias = context.token_mask, self.added_bias(context)
         if bias is not None:
             masked = context.masked_bias

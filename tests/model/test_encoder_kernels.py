@@ -33,9 +33,9 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
-def build(name, device, dropout=0.0, head_dim=None):
+def build(name, device, dropout=0.0, head_dim=None, num_layers=2):
     torch.manual_seed(0)
-    sizes = {"dim": 32, "num_layers": 2, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
+    sizes = {"dim": 32, "num_layers": num_layers, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
     rates = {"dropout": dropout, "attention_dropout": dropout}
     encoder = Encoder(AttentionChoice(name), **sizes, **rates, head_dim=head_dim)
     initialize_linear(encoder)
@@ -97,6 +97,18 @@ def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
         # where a sort exchanges two values that differ by rounding, their gradients are exchanged
         bound = 0.4 if name == "slice_sort" else 0.05
         assert (gradients[key] - slope).norm() <= bound * slope.norm() + 0.02, key
+    assert not gradients["tokens"][~inputs[1]].any()
+
+
+@each_device
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
+def test_the_only_layer_computes_the_first_row(name, device):
+    encoder, inputs = build(name, device, num_layers=1), draw(device)
+    with kernel_choice.torch_forms():
+        expected, slopes = run(copy.deepcopy(encoder), *inputs, None, 1)
+    encoded, gradients = run(encoder, *inputs, "autocast", 1)
+    assert (encoded - expected).norm() < 0.02 * expected.norm()
+    assert (gradients["bias"] - slopes["bias"]).norm() <= 0.05 * slopes["bias"].norm() + 0.02
     assert not gradients["tokens"][~inputs[1]].any()
 
 
