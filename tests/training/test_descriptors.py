@@ -33,7 +33,7 @@ BAD = "C(C"
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Molecules with their polar surface area as target, and a row that cannot be read."""
-    smiles = [*embedded_smiles()[::160][:80], BAD]
+    smiles = [*embedded_smiles()[::50][:240], BAD]
     area = describe_molecules(smiles).descriptors[:, descriptor_names().index("TPSA")]
     file = tmp_path_factory.mktemp("table") / "area.csv"
     with file.open("w", newline="") as stream:
@@ -50,14 +50,7 @@ def configuration(table, **more):
     return config_from_mapping(
         {
             "data": {"name": "csv", **options(table, descriptors=True)},
-            "model": {
-                "num_layers": 1,
-                "dim": 16,
-                "ffn_dim": 16,
-                "num_heads": 2,
-                "dropout": 0.0,
-                "attention_dropout": 0.0,
-            },
+            "model": {"num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 2, "dropout": 0.0},
             "optimizer": {"lr": 1e-2},
             "training": {"max_epochs": 40, "batch_size": 16, "token_budget": 2048},
             "trainer": {"accelerator": "cpu"},
@@ -143,7 +136,7 @@ def test_a_batch_without_descriptors_is_refused(table):
 def test_a_run_learns_from_descriptors_and_predicts_from_smiles(run, table):
     folder, summary = run
     targets = build_dataset("csv", options(table)).targets
-    assert summary["test"]["mae"]["area"] < 0.35 * np.nanstd(targets)
+    assert summary["test"]["mae"]["area"] < 0.25 * np.nanstd(targets)
     model = load_model(folder)
     dataset = build_dataset("csv", options(table, descriptors=True))
     rows = dataset.labeled_rows("test")
