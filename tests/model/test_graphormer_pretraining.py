@@ -45,6 +45,8 @@ def test_without_hiding_it_is_a_graphormer(readout):
     plain.load_state_dict({name: own[name] for name in plain.state_dict()})
     batch = random_batch([5, 9, 1])
     found = model(batch)
+    states = plain.encode(batch).tokens
+    assert torch.equal(found.prediction, plain.readout(plain.read_state(batch, states)))
     torch.testing.assert_close(found.prediction, plain(batch).prediction)
     assert found.pretraining.atom_logits is None
     assert found.pretraining.bond_logits is None
