@@ -58,9 +58,8 @@ def _predict(model: Any, atoms: Tensor, atom_mask: Tensor, bonds: Tensor) -> Ten
         bias = dense_bias(model.graph_bias, dense_paths(ends, atoms.shape[1]), features)
     mask = functional.pad(atom_mask, (1, 0), value=True)
     listed = _list_bonds(ends, features) if model.spec.local else None
-    rows = None if model.spec.readout == "mean" else 1
     embedded = _embed(model.atom_embedding, atoms, ends)
-    tokens = model.encoder(embedded, mask, bias, bonds=listed, rows=rows).tokens
+    tokens = model.encoder(embedded, mask, bias, bonds=listed, rows=model.spec.rows_read).tokens
     state = tokens[:, 0]
     if model.spec.readout == "mean":
         state = masked_mean(tokens[:, 1:], atom_mask[..., None], 1)

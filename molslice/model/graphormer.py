@@ -84,6 +84,11 @@ class GraphormerSpec(OneEncoderSpec):
         """A Graphormer takes molecules with `MoleculeBatch.adjacency`."""
         return True
 
+    @property
+    def rows_read(self) -> int | None:
+        """Number of first tokens that the readout uses; None for all."""
+        return None if self.readout == "mean" else 1
+
     def __post_init__(self) -> None:
         if self.preset is not None and self.preset not in PRESETS:
             raise MolsliceError(f"unknown model preset {self.preset!r}; {near_names(self.preset, PRESETS)}")
@@ -207,15 +212,14 @@ class Graphormer(nn.Module):
 
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit, and their log variance."""
-        learns_distances = self.distance_head is not None and self.training
-        reads_atoms = self.spec.readout == "mean" or learns_distances
-        encoded = self.encode(batch, rows=None if reads_atoms else 1)
+        distance_head = self.distance_head if self.training else None
+        encoded = self.encode(batch, self.spec.rows_read if distance_head is None else None)
         state = self.read_state(batch, encoded.tokens)
         log_variance = distances = None
         if self.variance_readout is not None:
             log_variance = bound_log_variance(self.variance_readout(state))
-        if self.distance_head is not None and self.training:
-            distances = self.distance_head(encoded.tokens[:, 1:])
+        if distance_head is not None:
+            distances = distance_head(encoded.tokens[:, 1:])
         prediction: torch.Tensor = self.readout(state)
         return ModelOutput(prediction, encoded.penalty, log_variance=log_variance, distances=distances)
 
