@@ -64,8 +64,6 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
     Raises:
         ValueError: No molecule has a label.
     """
-    import torch  # slow to import
-
     kept = [(c, record) for c, record in labeled.rows if "gap_ev" in record]
     if not kept:
         raise ValueError("no molecule has a label, so nothing is written")
@@ -73,8 +71,6 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
     keys = [key_of(Chem.MolFromSmiles(c.smiles)) for c, _ in kept]
     parts = np.array([split_of(key) for key in keys])
     split = {part: np.flatnonzero(parts == part) for part in SPLITS}
-    packed_split = io.BytesIO()
-    torch.save(split, packed_split)
     columns, references = {"homolumogap": [record["gap_ev"] for _, record in kept]}, {}
     if labeled.wide:
         columns, references = label_columns(kept)
@@ -97,7 +93,7 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
     }
     (out / "raw").mkdir(parents=True, exist_ok=True)
     write_atomically(out / "raw" / "data.csv.gz", csv_gz(["idx", "smiles", *columns], rows))
-    write_atomically(out / "split_dict.pt", packed_split.getvalue())
+    write_atomically(out / "split_dict.pt", pack_splits(split))
     write_atomically(out / "origin.csv.gz", csv_gz(origin_header, origin))
     header = ["source", "source_id", "smiles", "reason"]
     lines = [[c.source, c.source_id, c.smiles, reason] for c, reason in listed]
@@ -202,6 +198,15 @@ def summary(values: np.ndarray) -> dict[str, Any]:
             for q in (0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1)
         },
     }
+
+
+def pack_splits(splits: Mapping[str, np.ndarray]) -> bytes:
+    """Return the content of `split_dict.pt`."""
+    import torch  # slow to import
+
+    packed = io.BytesIO()
+    torch.save(dict(splits), packed)
+    return packed.getvalue()
 
 
 def csv_gz(header: list[str], rows: Iterable[Sequence[object]]) -> bytes:

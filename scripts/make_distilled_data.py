@@ -13,18 +13,17 @@ are training rows with predicted values. After an interruption the same command 
 """
 
 import argparse
-import io
 import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from gap_files import csv_gz
+from gap_files import csv_gz, pack_splits
 from gap_source import draw, key_of, select, split_of
 from rdkit import Chem, rdBase
 from tqdm import tqdm
@@ -35,60 +34,61 @@ from molslice.files.atomic import atomic_folder, write_atomically
 from molslice.files.cache import file_checksum
 from molslice.files.parsing import read_json_object
 from molslice.files.tables import read_columns
+from molslice.inference.load import load_model
 from molslice.types import MolsliceError
 
 DECIMALS = 4  # of a value, as in the base
 PREDICTED = f"{COLUMNS[-1]}_eV"  # the column that `molslice predict` writes
 
 
-def choose(path: Path, wanted: int, seen: set[str], reasons: Counter[str]) -> Iterator[str]:
+def choose(path: Path, left_out: Mapping[str, str], reasons: Counter[str]) -> Iterator[str]:
     """Yield canonical SMILES of molecules to label, and count why other rows are left out.
 
     Args:
         path: A file with one SMILES on each line.
-        wanted: Maximum number of molecules.
-        seen: SMILES that are not chosen again. The chosen ones are added.
+        left_out: Reason to leave out a molecule, by its SMILES.
         reasons: Number of rows left out, by reason.
     """
-    for choice in select(draw(path)):
-        if not wanted:
-            return
-        smiles = choice.row.smiles
-        reason = choice.reason or ("in_base" if smiles in seen else None)
-        if reason is None and split_of(key_of(Chem.MolFromSmiles(smiles))) != "train":
+    for row, excluded in select(draw(path)):
+        reason = excluded or left_out.get(row.smiles)
+        if reason is None and split_of(key_of(Chem.MolFromSmiles(row.smiles))) != "train":
             reason = "valid_or_test"
-        if reason is not None:
+        if reason is None:
+            yield row.smiles
+        else:
             reasons[reason] += 1
-            continue
-        seen.add(smiles)
-        wanted -= 1
-        yield smiles
 
 
 def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path, dict[str, Any]]:
     """Write the SMILES of the molecules to label to WORK/chosen.csv, unless it has them.
 
     Returns:
-        The file, and its origin: the input files, and the numbers of chosen and of left out rows of each.
+        The file, and its origin: what it was made from, and the numbers of chosen and of left out rows of
+        each input file.
 
     Raises:
-        MolsliceError: The file was made from other input.
+        MolsliceError: The folder was made from other files or by another teacher.
     """
     chosen, origin = options.work / "chosen.csv", options.work / "chosen.json"
     sources = [{"file": path.name, "sha256": file_checksum(path)} for path in options.inputs]
-    asked = {"base": file_checksum(options.base / TABLE), "sources": sources, "rows": options.rows}
+    teacher = {"model": options.teacher, "sha256": load_model(options.teacher).checksum()}
+    base = file_checksum(options.base / TABLE)
+    asked = {"teacher": teacher, "base": base, "sources": sources, "rows": options.rows}
     if origin.exists():
         made = read_json_object(origin)
         if made["asked"] != asked:
-            raise MolsliceError(f"{options.work} was made from other files; choose another --work")
+            is_other = made["asked"].get("teacher") != teacher
+            how = "by another teacher" if is_other else "from other files"
+            raise MolsliceError(f"{options.work} was made {how}; choose another --work")
         return chosen, made
-    seen, counts, lines = set(known), {}, ["smiles"]
+    left_out, counts, lines = dict.fromkeys(known, "in_base"), {}, ["smiles"]
     for path in options.inputs:
         reasons: Counter[str] = Counter()
-        rows = choose(path, options.rows, seen, reasons)
-        found = list(tqdm(rows, desc=path.name, unit=" molecules", mininterval=2))
-        counts[path.name] = {"chosen": len(found), **dict(sorted(reasons.items()))}
-        lines += found
+        rows = tqdm(choose(path, left_out, reasons), desc=path.name, unit=" molecules", mininterval=2)
+        molecules = list(islice(rows, options.rows))
+        counts[path.name] = {"chosen": len(molecules), **dict(sorted(reasons.items()))}
+        left_out |= dict.fromkeys(molecules, "duplicate")
+        lines += molecules
     options.work.mkdir(parents=True, exist_ok=True)
     write_atomically(chosen, "\n".join(lines) + "\n")
     made = {"asked": asked, "counts": counts}
@@ -127,19 +127,12 @@ def main(argv: list[str] | None = None) -> int:
     new_smiles, new_values = label(chosen, options.teacher, options.jobs)
     splits = dict(read_split_file(options.base / SPLITS))
     splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new_smiles))])
-    packed = io.BytesIO()
-    torch.save(splits, packed)
     table = zip([*smiles, *new_smiles], [*values, *new_values], strict=True)
-    card = {
-        "teacher": options.teacher,
-        **made,
-        "labeled": len(new_smiles),
-        "rows": len(smiles) + len(new_smiles),
-    }
+    card = {**made, "labeled": len(new_smiles), "rows": len(smiles) + len(new_smiles)}
     with atomic_folder(options.out) as folder:
         (folder / TABLE).parent.mkdir()
         write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))
-        write_atomically(folder / SPLITS, packed.getvalue())
+        write_atomically(folder / SPLITS, pack_splits(splits))
         write_atomically(folder / "card.json", json.dumps(card, indent=2) + "\n")
     return 0
 

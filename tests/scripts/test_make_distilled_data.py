@@ -95,3 +95,21 @@ def test_pieces_of_other_input_are_refused(tmp_path):
     make(tmp_path, molecules, rows=2)
     with pytest.raises(MolsliceError, match=r"work was made from other files; choose another --work"):
         make(tmp_path, molecules, rows=4)
+    origin = tmp_path / "work" / "chosen.json"
+    made = json.loads(origin.read_text())
+    made["asked"]["teacher"]["sha256"] = "another"  # a teacher of the same name
+    origin.write_text(json.dumps(made))
+    with pytest.raises(MolsliceError, match=r"work was made by another teacher; choose another --work"):
+        make(tmp_path, molecules, rows=2)
+
+
+def test_a_molecule_of_two_files_is_chosen_once(tmp_path):
+    molecules = [text for text in alkyl_amines(20) if split_of(key_of(Chem.MolFromSmiles(text))) == "train"]
+    files = [tmp_path / "one.smi", tmp_path / "two.smi"]
+    files[0].write_text(f"{molecules[0]}\n{molecules[1]}\n")
+    files[1].write_text(f"{molecules[1]}\n{molecules[2]}\n")
+    command = [*map(str, files), "--rows", "9", "--base", str(BASE), "--teacher", TEACHER]
+    main([*command, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")])
+    counts = json.loads((tmp_path / "out" / "card.json").read_text())["counts"]
+    assert counts == {"one.smi": {"chosen": 2}, "two.smi": {"chosen": 1, "duplicate": 1}}
+    assert {row["smiles"] for row in rows_of(tmp_path / "out")[-3:]} == set(molecules[:3])
