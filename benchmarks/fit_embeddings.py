@@ -9,8 +9,8 @@ folds, weights and errors are as in `fit_learners.py`. MiniMol may have seen the
 for its environment, without which its candidates are left out. Finished sets are kept below `--runs`. Writes
 `benchmarks/results/fit_embeddings.json`.
 
-With `--encoder FOLDER` the compared embeddings are those of another pretrained encoder, in place of
-`encoder-small` and beside it, and the file is `fit_embeddings_FOLDER.json`.
+With `--encoder FOLDER` another pretrained encoder is compared instead: its embeddings in place of the
+embeddings of `encoder-small`, and beside them. The file is then `fit_embeddings_FOLDER.json`.
 """
 
 import copy
