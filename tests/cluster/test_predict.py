@@ -14,7 +14,7 @@ from molslice.inference.load import Predictor, load_model
 from molslice.inference.tables import cluster as engine
 from molslice.inference.tables.cluster import RayEngine
 from molslice.inference.tables.table import predict_table
-from tests.cluster.work import KilledInFile, killed_once
+from tests.cluster.work import InSmallChunks, KilledInFile, killed_once
 from tests.inference.models import checkpoint_folder, embedded_smiles
 from tests.programs import ROOT
 
@@ -66,7 +66,11 @@ def test_files_without_rows_add_nothing(model, parts, tmp_path):
     assert len(list((tmp_path / "out").glob("*.csv"))) == 5
 
 
-def test_a_folder_has_the_same_bytes(model, parts, tmp_path, capsys):
+def test_a_folder_has_the_same_bytes(model, parts, tmp_path, capsys, monkeypatch):
+    whole = engine.ray_map
+    monkeypatch.setattr(
+        engine, "ray_map", lambda items, work, **options: whole(items, InSmallChunks(work), **options)
+    )
     for name, options in (("local", []), ("ray", ["--engine", "ray"])):
         command = [
             "predict",

@@ -45,6 +45,23 @@ class KilledReader:
             yield number
 
 
+class InSmallChunks:
+    """Calls a function that predicts a file in chunks of 7 rows.
+
+    The last digit of a prediction can depend on the number of molecules in its batch. The process of the test
+    and its workers must therefore have the same chunks.
+    """
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, item):
+        from molslice.inference.load import Predictor
+
+        Predictor.chunk_rows = 7
+        return self.function(item)
+
+
 class KilledInFile:
     """Calls a function that predicts a file in chunks of 7 rows; killed once when three of them are done."""
 
