@@ -1,12 +1,12 @@
-"""Extend the training split of a data set with molecules that a trained model labels.
+"""Extend the training split of a data set with molecules that trained models label.
 
     python scripts/make_distilled_data.py molecules.smi.gz more.smi.gz --rows 200000 \
         --base data/gap_xtb_100k --teacher gap-xtb --work work --out data/gap_xtb_distilled --jobs 2
 
-A small model that is trained on these data learns the predictions of a larger one, the teacher. Of each file
-the first --rows molecules are drawn in a fixed random order. Molecules of --base are left out, and those that
-the rules of data/gap_xtb exclude, and those whose skeleton belongs to valid or test by the rule of that data
-set.
+A small model that is trained on these data learns the predictions of larger ones, the teachers. The value of
+a molecule is the mean of the predictions of all teachers: give --teacher once for each. Of each file the
+first --rows molecules are drawn in a fixed random order. Molecules of --base are left out, and those that the
+rules of data/gap_xtb exclude, and those whose skeleton belongs to valid or test by the rule of that data set.
 
 OUT has PCQM4M's layout. The rows of --base come first and keep their values and their splits. All other rows
 are training rows with predicted values. After an interruption the same command continues.
@@ -67,19 +67,15 @@ def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path
         each input file.
 
     Raises:
-        MolsliceError: The folder was made from other files or by another teacher.
+        MolsliceError: The folder was made from other files.
     """
     chosen, origin = options.work / "chosen.csv", options.work / "chosen.json"
     sources = [{"file": path.name, "sha256": file_checksum(path)} for path in options.inputs]
-    teacher = {"model": options.teacher, "sha256": load_model(options.teacher).checksum()}
-    base = file_checksum(options.base / TABLE)
-    asked = {"teacher": teacher, "base": base, "sources": sources, "rows": options.rows}
+    asked = {"base": file_checksum(options.base / TABLE), "sources": sources, "rows": options.rows}
     if origin.exists():
         made = read_json_object(origin)
         if made["asked"] != asked:
-            is_other = made["asked"].get("teacher") != teacher
-            how = "by another teacher" if is_other else "from other files"
-            raise MolsliceError(f"{options.work} was made {how}; choose another --work")
+            raise MolsliceError(f"{options.work} was made from other files; choose another --work")
         return chosen, made
     left_out, counts, lines = dict.fromkeys(known, "in_base"), {}, ["smiles"]
     for path in options.inputs:
@@ -96,17 +92,34 @@ def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path
     return chosen, made
 
 
-def label(chosen: Path, teacher: str, jobs: int) -> tuple[list[str], list[str]]:
-    """Predict the molecules of a file, or continue; returns the SMILES and the values of readable rows."""
-    predicted = chosen.with_name("predicted.csv")
+def label(chosen: Path, teacher: str, jobs: int) -> Iterator[tuple[str, float | None]]:
+    """Predict the molecules of a file, or continue, and return each SMILES with its value.
+
+    Args:
+        chosen: The file of molecules.
+        teacher: Name or folder of a model.
+        jobs: Number of processes.
+
+    Returns:
+        The SMILES and the predictions in eV, None for a molecule without one. A file beside `chosen` keeps
+        them; its name has the checksum of the teacher.
+    """
+    predicted = chosen.with_name(f"predicted-{load_model(teacher).checksum()[:12]}.csv")
     if not predicted.exists():
         command = [sys.executable, "-m", "molslice", "predict", teacher, "--input", str(chosen)]
         command += ["--output", str(predicted), "--workers", str(jobs)]
         partial = predicted.with_name(f"{predicted.name}.partial")
         subprocess.run([*command, *(["--resume"] if partial.exists() else [])], check=True)
     smiles, values = columns_of(predicted, "smiles", PREDICTED)
-    rows = [(text, value) for text, value in zip(smiles, values, strict=True) if value]
-    return [text for text, _ in rows], [f"{float(value):.{DECIMALS}f}" for _, value in rows]
+    return zip(smiles, (float(value) if value else None for value in values), strict=True)
+
+
+def mean_labels(labels: Sequence[Iterator[tuple[str, float | None]]]) -> Iterator[tuple[str, str]]:
+    """Yield each SMILES that all teachers could predict, with the mean of the predictions as text."""
+    for predictions in zip(*labels, strict=True):
+        values = [value for _, value in predictions if value is not None]
+        if len(values) == len(labels):
+            yield predictions[0][0], f"{sum(values) / len(values):.{DECIMALS}f}"
 
 
 def columns_of(path: Path, *names: str) -> list[list[str]]:
@@ -124,11 +137,12 @@ def main(argv: list[str] | None = None) -> int:
     rdBase.DisableLog("rdApp.*")
     smiles, values = columns_of(options.base / TABLE, *COLUMNS[1:])
     chosen, made = choose_once(options, smiles)
-    new_smiles, new_values = label(chosen, options.teacher, options.jobs)
+    new = list(mean_labels([label(chosen, teacher, options.jobs) for teacher in options.teacher]))
     splits = dict(read_split_file(options.base / SPLITS))
-    splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new_smiles))])
-    table = zip([*smiles, *new_smiles], [*values, *new_values], strict=True)
-    card = {**made, "labeled": len(new_smiles), "rows": len(smiles) + len(new_smiles)}
+    splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new))])
+    table = [*zip(smiles, values, strict=True), *new]
+    teachers = [{"model": name, "sha256": load_model(name).checksum()} for name in options.teacher]
+    card = {**made, "teachers": teachers, "labeled": len(new), "rows": len(table)}
     with atomic_folder(options.out) as folder:
         (folder / TABLE).parent.mkdir()
         write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))
@@ -145,7 +159,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("inputs", nargs="+", type=Path, metavar="FILE", help=".smi file, plain or gzip")
     parser.add_argument("--rows", type=int, required=True, metavar="N", help="maximum molecules of each file")
     parser.add_argument("--base", type=Path, required=True, metavar="DIR", help="the data set to extend")
-    parser.add_argument("--teacher", required=True, metavar="MODEL", help="the model that labels")
+    parser.add_argument(
+        "--teacher", required=True, action="append", metavar="MODEL", help="a model that labels (repeatable)"
+    )
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of the pieces")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder of the data set")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")

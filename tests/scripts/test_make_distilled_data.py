@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from gap_source import key_of, split_of
 from make_distilled_data import main
 from rdkit import Chem
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from molslice import load_model
 from molslice.data.molecules.ogb_split import read_split_file
@@ -31,6 +34,22 @@ def make(folder: Path, molecules: list[str], *, rows: int = 50) -> Path:
     command = [str(source), "--rows", str(rows), "--base", str(BASE), "--teacher", TEACHER]
     assert main([*command, "--work", str(folder / "work"), "--out", str(folder / "out")]) == 0
     return folder / "out"
+
+
+def shifted_teacher(folder: Path) -> Path:
+    """Write a copy of the teacher whose predictions are 0.5 eV higher."""
+    shutil.copytree(ROOT / "molslice" / "pretrained" / TEACHER, folder)
+    file = folder / "model.safetensors"
+    with safe_open(file, "pt") as opened:
+        metadata = opened.metadata()
+    weights = load_file(file)
+    before = load_model(folder).predict(["CCCC"])[0]
+    weights["readout.bias"] += 1.0
+    save_file(weights, file, metadata)
+    slope = load_model(folder).predict(["CCCC"])[0] - before
+    weights["readout.bias"] += 0.5 / float(slope) - 1.0
+    save_file(weights, file, metadata)
+    return folder
 
 
 def alkyl_amines(number: int) -> list[str]:
@@ -80,7 +99,7 @@ def test_number_of_rows_is_a_limit_and_finished_pieces_are_not_computed_again(tm
     out = make(tmp_path, molecules, rows=3)
     first = (out / "raw" / "data.csv.gz").read_bytes()
     assert len(rows_of(out)) == len(rows_of(BASE)) + 3
-    predicted = tmp_path / "work" / "predicted.csv"
+    (predicted,) = (tmp_path / "work").glob("predicted-*.csv")
     before = predicted.stat().st_mtime_ns
     again = tmp_path / "again"
     source = tmp_path / "molecules.smi"
@@ -95,12 +114,24 @@ def test_pieces_of_other_input_are_refused(tmp_path):
     make(tmp_path, molecules, rows=2)
     with pytest.raises(MolsliceError, match=r"work was made from other files; choose another --work"):
         make(tmp_path, molecules, rows=4)
-    origin = tmp_path / "work" / "chosen.json"
-    made = json.loads(origin.read_text())
-    made["asked"]["teacher"]["sha256"] = "another"  # a teacher of the same name
-    origin.write_text(json.dumps(made))
-    with pytest.raises(MolsliceError, match=r"work was made by another teacher; choose another --work"):
-        make(tmp_path, molecules, rows=2)
+
+
+def test_values_of_several_teachers_are_averaged(tmp_path):
+    molecules = [text for text in alkyl_amines(20) if split_of(key_of(Chem.MolFromSmiles(text))) == "train"]
+    source = tmp_path / "molecules.smi"
+    source.write_text("\n".join(molecules) + "\n")
+    other = str(shifted_teacher(tmp_path / "other"))
+    command = [str(source), "--rows", "9", "--base", str(BASE), "--work", str(tmp_path / "work")]
+    teachers = ["--teacher", TEACHER, "--teacher", other]
+    assert main([*command, *teachers, "--out", str(tmp_path / "out")]) == 0
+    rows = rows_of(tmp_path / "out")[len(rows_of(BASE)) :]
+    smiles = [row["smiles"] for row in rows]
+    assert len(smiles) == 9
+    predicted = load_model(TEACHER).predict(smiles) + 0.25  # in eV
+    np.testing.assert_allclose([float(row["homolumogap"]) for row in rows], predicted, atol=1e-4)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    checksums = [load_model(name).checksum() for name in (TEACHER, other)]
+    assert [teacher["sha256"] for teacher in card["teachers"]] == checksums
 
 
 def test_a_molecule_of_two_files_is_chosen_once(tmp_path):
