@@ -2,16 +2,17 @@
 
 Each entry is trained with each seed for the same number of steps. Each run has one thread, and `--jobs` runs
 are active at a time. Each model is evaluated on the test split with the canonical order of atoms and with
-shuffled atoms. Finished runs in `--runs` are not trained again:
+shuffled atoms. Finished runs in `--runs` are not trained again. With `--add`, the entries of the recorded
+JSON stay, and only others are measured:
 
     python benchmarks/compare_gap_xtb.py --steps 4500 --seeds 3 --jobs 2
+    python benchmarks/compare_gap_xtb.py --add --entries softmax,linear
 
 Writes `benchmarks/results/NAME.json` and plots of error against parameters, NAME.png and NAME.svg. `--draw`
 only draws the plots of the recorded JSON.
 """
 
 import argparse
-import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from record import ROOT, make_parser, record, run_all, spread
 from molslice.config import RunConfig, load_config
 from molslice.config.entries import folder_name, parse_entries
 from molslice.data import build_dataset
+from molslice.files.parsing import read_json_object
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.tasks.metrics import format_metric
@@ -29,12 +31,13 @@ from molslice.training.comparison import Comparison, Result
 from molslice.training.comparison_figure import draw_comparison
 from molslice.training.run import train
 
-SLICE_SORT = [
-    f"slice_sort:form={form}:placement={placement}"
-    for form in ("sort_of_mix", "mix_plus_sort")
-    for placement in ("index", "aligned")
-]
-ENTRIES = ",".join(["softmax", *SLICE_SORT, "flow", "singular", "gin_virtual"])
+SLICE_SORT = (
+    "slice_sort",  # sort_of_mix, index
+    "slice_sort:form=sort_of_mix:placement=aligned",
+    "slice_sort:form=mix_plus_sort:placement=index",
+    "slice_sort:form=mix_plus_sort:placement=aligned",
+)
+ENTRIES = ",".join(["softmax", "key_sort", *SLICE_SORT, "flow", "singular", "gin_virtual"])
 SHUFFLES = 5
 
 
@@ -84,7 +87,7 @@ def draw(runs: list[dict[str, Any]], options: argparse.Namespace) -> None:
         file.write_bytes(draw_comparison(Comparison(results), suffix))
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Train and evaluate all entries, then write the JSON and the plots."""
     parser = make_parser(__doc__)
     parser.add_argument("--config", default=str(ROOT / "configs" / "molecule" / "gap_xtb.yaml"))
@@ -95,11 +98,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "compare_gap_xtb")
     parser.add_argument("--name", default="compare_gap_xtb")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all entries")
+    parser.add_argument("--add", action="store_true", help="keep the recorded JSON, and add other entries")
     parser.add_argument("--draw", action="store_true", help="only draw the recorded JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    file = options.out / f"{options.name}.json"
+    recorded: dict[str, Any] = {"entries": [], "runs": []}
+    if options.add or options.draw:
+        recorded = read_json_object(file)
     if options.draw:
-        file = options.out / f"{options.name}.json"
-        draw(json.loads(file.read_text(encoding="utf-8"))["runs"], options)
+        draw(recorded["runs"], options)
         return
     settings = {
         "training.max_steps": options.steps,
@@ -109,7 +116,17 @@ def main() -> None:
     settings |= dict(setting.split("=", 1) for setting in options.set)
     base = load_config(options.config, [(key, str(value)) for key, value in settings.items()])
     build_dataset(base.data.name, dict(base.data.options))  # prepare the store once
-    entries = parse_entries(options.entries, base)
+    measured = {
+        "steps": options.steps,
+        "optimizer": base.optimizer.name,
+        "lr": base.optimizer.lr,
+        "set": options.set,
+        "shuffles": SHUFFLES,
+    }
+    if options.add and not measured.items() <= recorded["settings"].items():
+        raise SystemExit(f"{file} was measured with other settings: {recorded['settings']}")
+    known = {entry["label"] for entry in recorded["entries"]}
+    entries = [entry for entry in parse_entries(options.entries, base) if entry.label not in known]
     runs: dict[str, list[dict[str, Any]]] = {entry.label: [] for entry in entries}
     calls = [
         (
@@ -128,15 +145,9 @@ def main() -> None:
         group.sort(key=lambda run: run["summary"]["seed"])
     payload = {
         "question": "test MAE in eV on data/gap_xtb, and with the atoms of each molecule shuffled",
-        "settings": {
-            "steps": options.steps,
-            "set": options.set,
-            "threads_a_run": 1,
-            "runs_at_a_time": options.jobs,
-            "shuffles": SHUFFLES,
-        },
-        "entries": [summarize(label, group) for label, group in runs.items()],
-        "runs": [run for group in runs.values() for run in group],
+        "settings": {**measured, "threads_a_run": 1, "runs_at_a_time": options.jobs},
+        "entries": recorded["entries"] + [summarize(label, group) for label, group in runs.items()],
+        "runs": recorded["runs"] + [run for group in runs.values() for run in group],
     }
     print(record(options.name, payload, options.out))
     draw(payload["runs"], options)

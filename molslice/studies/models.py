@@ -24,7 +24,7 @@ from molslice.training.run import train
 from molslice.types import Batch, MolsliceError
 
 FOUR = ("softmax", "slice_sort", "flow", "singular")
-# Sizes and rates of configs/molecule/gap_xtb.yaml; ema_decay suits a training of a few hundred steps.
+# Sizes of configs/molecule/gap_xtb.yaml, with AdamW; ema_decay suits a training of a few hundred steps.
 SHORT_RUN: dict[str, Any] = {
     "model": {
         "num_layers": 4,

@@ -34,7 +34,6 @@ def test_it_ends_within_ten_minutes_on_a_machine_half_as_fast():
     step_seconds = int(seconds) / int(steps.replace(",", ""))
     entries = json.loads((ROOT / "benchmarks/results/compare_gap_xtb.json").read_text())["entries"]
     times = {one["label"]: one["seconds"]["mean"] for one in entries}
-    times["slice_sort"] = times["slice_sort:form=sort_of_mix:placement=index"]
     four = statistics.fmean(times[name] for name in ("softmax", "slice_sort", "flow", "singular"))
     (compared,) = numbers(r"compare_steps=(\d+)")
     config = yaml.safe_load((ROOT / "configs/molecule/quickstart.yaml").read_text())
