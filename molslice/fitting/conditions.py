@@ -56,13 +56,13 @@ def attach_conditions(data: FitData, read: ReadConditions, cells: Cells, options
     data.partner, data.symmetric = options.partner_column, options.symmetric
     if data.partner is not None:
         data.partners = cells[data.partner]
-        first = "first in the alphabet" if data.symmetric else f"of the column {data.smiles_column!r}"
+        first = "with fewer partners" if data.symmetric else f"of the column {data.smiles_column!r}"
         data.findings.append(
             f"second molecule: column {data.partner!r}; rows with one first molecule, {first}, are in one "
             "fold"
         )
         if data.symmetric:
-            data.molecules = data.molecules.in_order()
+            data.molecules = data.molecules.fewer_partners_first()
     if read.values is not None:
         data.molecules = replace(data.molecules, conditions=read.values)
 

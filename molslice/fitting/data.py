@@ -156,7 +156,8 @@ class FitData:
         conditions: What the training rows have of each condition.
         partner: The column of the second molecule; None for single molecules.
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
-        symmetric: Whether the order of a pair has no meaning. `molecules` are in alphabetical order then.
+        symmetric: Whether the order of a pair has no meaning. `molecules` have fewer partners than
+            `partners` then.
         columns: The columns of the targets in the table.
         identifiers: What the table calls each row, by column, for each of the n rows; see `find_identifiers`.
         origins: The rows of the table that each row was made of; empty if they are not known.

@@ -118,7 +118,7 @@ def fit(
         smiles_column: The column of SMILES; None finds it. Two columns, such as a solute and a solvent, are
             the molecules of a pair; all rows with one first molecule are in one fold or held out.
         symmetric: Whether swapping the molecules of a pair changes nothing. The first molecule is then the
-            one whose canonical SMILES is first in the alphabet.
+            one with fewer partners in the table.
         delimiter: The character between cells; None finds it.
         decimal: The decimal mark of the targets, `.` or `,`; with `,`, a point separates thousands.
         missing_values: Values that stand for a missing value too, such as -999 or `n.d.`.

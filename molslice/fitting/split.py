@@ -213,3 +213,19 @@ def describe_forms(data: FitData) -> None:
     if divided:
         finding += f"; {len(divided):,} held-out molecules are forms of training molecules"
     data.findings.append(finding)
+
+
+def describe_pairs(data: FitData) -> None:
+    """Add a finding about held-out pairs without order of which training rows have both molecules."""
+    second = data.molecules.partners
+    if not data.symmetric or second is None:
+        return
+    pairs = [*zip(data.molecules.parents, second.parents, strict=True)]
+    trained = {name for row in np.flatnonzero(~data.test) for name in pairs[row]}
+    held_out = np.flatnonzero(data.test)
+    known = sum(trained.issuperset(pairs[row]) for row in held_out)
+    if known:
+        data.findings.append(
+            f"both molecules of {known:,} of {len(held_out):,} held-out pairs are in training rows, with "
+            "other partners; for new molecules the error is larger"
+        )

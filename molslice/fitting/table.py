@@ -25,7 +25,13 @@ from molslice.fitting.duplicates import merge_duplicates
 from molslice.fitting.groups import join_groups
 from molslice.fitting.limits import describe_held_out, read_targets
 from molslice.fitting.precision import attach_precision, fill_errors, read_precision
-from molslice.fitting.split import describe_forms, draw_test_rows, hold_out_latest, read_division
+from molslice.fitting.split import (
+    describe_forms,
+    describe_pairs,
+    draw_test_rows,
+    hold_out_latest,
+    read_division,
+)
 from molslice.fitting.target_checks import (
     MIN_ROWS,
     check_targets,
@@ -145,6 +151,7 @@ def read_fit_data(
     geometric = geometric[kept]
     geometric_noise = None if geometric_noise is None else geometric_noise[kept]
     describe_forms(data)
+    describe_pairs(data)
     data.findings += describe_held_out(data)
     check_targets(data, path)
     data.logarithmic = tuple(

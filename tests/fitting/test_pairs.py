@@ -135,6 +135,27 @@ def test_all_rows_of_a_first_molecule_are_together(table, swapped_table):
             assert all(len(held) == 1 for held in by_parent.values())
 
 
+def test_of_a_symmetric_pair_the_molecule_with_fewer_partners_is_held_out(swapped_table):
+    data = read(swapped_table, symmetric=True)
+    assert set(data.molecules.partners.canonical) <= set(SOLVENTS)
+    assert not set(data.molecules.canonical) & set(SOLVENTS)
+    assert not any("both molecules of" in finding for finding in data.findings)
+
+
+def test_held_out_pairs_of_two_known_molecules_are_counted(tmp_path):
+    molecules = embedded_smiles(12)
+    rows = [[a, b, 300.0, float(len(a + b))] for i, a in enumerate(molecules) for b in molecules[:i]]
+    data = read(write_table(tmp_path / "mixtures.csv", COLUMNS, rows), symmetric=True)
+    pairs = list(zip(data.molecules.parents, data.molecules.partners.parents, strict=True))
+    trained = {name for pair, test in zip(pairs, data.test, strict=True) if not test for name in pair}
+    known = [set(pair) <= trained for pair, test in zip(pairs, data.test, strict=True) if test]
+    assert sum(known)
+    assert any(
+        f"both molecules of {sum(known)} of {len(known)} held-out pairs are in training rows" in finding
+        for finding in data.findings
+    )
+
+
 def test_duplicates_are_equal_pairs(tmp_path):
     rows = rows_of(lambda solute, solvent: float(len(solute)))
     first = rows[0]

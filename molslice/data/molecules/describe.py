@@ -58,11 +58,31 @@ class DescribedMolecules:
     def in_order(self) -> Self:
         """Return the pairs, each with the molecule first whose canonical SMILES is first in the alphabet."""
         assert self.partners is not None
+        pairs = zip(self.canonical, self.partners.canonical, strict=True)
+        return self._with_swapped(np.array([second < first for first, second in pairs], bool))
+
+    def fewer_partners_first(self) -> Self:
+        """Return the pairs, each with the compound first that has fewer partners in all rows.
+
+        Of two with equally many, the first is the one whose canonical SMILES is first in the alphabet.
+        """
+        assert self.partners is not None
+        ordered = self.in_order()
+        assert ordered.partners is not None
+        pairs = [*zip(ordered.parents, ordered.partners.parents, strict=True)]
+        known: dict[str, set[str]] = {}
+        for first, second in pairs:
+            known.setdefault(first, set()).add(second)
+            known.setdefault(second, set()).add(first)
+        return ordered._with_swapped(
+            np.array([len(known[second]) < len(known[first]) for first, second in pairs], bool)
+        )
+
+    def _with_swapped(self, swapped: np.ndarray) -> Self:
+        """Return the pairs, of which some change their order."""
+        assert self.partners is not None
         both = type(self).concatenate([replace(self, partners=None), self.partners])
         rows, count = np.arange(len(self)), len(self)
-        swapped = np.array(
-            [b < a for a, b in zip(self.canonical, self.partners.canonical, strict=True)], bool
-        )
         first, second = np.where(swapped, rows + count, rows), np.where(swapped, rows, rows + count)
         ordered = both.take(first)
         return replace(ordered, errors=self.errors, conditions=self.conditions, partners=both.take(second))
