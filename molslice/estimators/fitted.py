@@ -282,8 +282,9 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
 
     Args:
         class_weight: As in `fit`: `balanced` gives all classes the same weight in the learners.
-        ordered: Whether more than two classes have an order: by size for numbers, alphabetical for words.
-            `predict` returns the median class then.
+        ordered: Whether more than two classes have an order, for which `predict` returns the median class:
+            False, True for numbers, or all classes from the lowest to the highest, as in
+            `["low", "medium", "high"]`.
 
     Attributes:
         classes_: The classes in ascending order; a list with two for each column after a fit to several
@@ -293,7 +294,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
     """
 
     class_weight: str | None = None
-    ordered: bool = False
+    ordered: bool | Sequence[Any] = False
+    _places = np.arange(2)  # of `classes_` in the fitted model, which has them in their order
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -310,7 +312,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             sample_weight: Weight of each molecule, [n]; see `MolsliceRegressor.fit`.
 
         Raises:
-            MolsliceError: The data cannot be used.
+            MolsliceError: The data cannot be used, or `ordered` does not give the order of the classes.
             ValueError: `y` has another length, or fewer than two classes, or a weight is negative.
         """
         if y is None:
@@ -330,17 +332,20 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             classes.append(names)
             codes.append(code)
         count = len(classes[0])
-        targets = np.stack(codes, axis=1) if several else codes[0]
+        is_ordered = count > 2 and self.ordered is not False
+        places = _find_places(classes[0], self.ordered) if is_ordered else np.arange(count)
+        targets = np.stack(codes, axis=1) if several else places[codes[0]]
         self._fit(
             X,
             targets.astype(np.float64),
             groups,
             sample_weight,
             kind="classification" if count == 2 else "multiclass",
-            order=tuple(map(str, range(count))) if self.ordered and count > 2 else (),
+            order=tuple(map(str, range(count))) if is_ordered else (),
             outliers="keep",
         )
         self.classes_ = classes if several else classes[0]
+        self._places = np.arange(2) if several else places
         self._is_flat = not several
         return self
 
@@ -355,7 +360,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         if predictions.labels is not None:
             known = np.array([label != "" for (label,) in predictions.labels], bool)
             codes = np.array([int(label or 0) for (label,) in predictions.labels], int)
-            return _labels(np.asarray(self.classes_), codes, known)
+            return _labels(np.asarray(self.classes_)[np.argsort(self._places)], codes, known)
         probable = predictions.values
         classes: Any = [self.classes_] if self._is_flat else self.classes_
         columns = [
@@ -373,7 +378,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         """
         probable = self._predictions(X).values.astype(np.float64)
         if self._is_flat and probable.shape[1] > 1:
-            return probable
+            return probable[:, self._places]
         pairs = [np.stack([1.0 - values, values], axis=1) for values in probable.T]
         return pairs[0] if self._is_flat else pairs
 
@@ -393,7 +398,20 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         """
         predictions = self._predictions(X, coverage)
         assert predictions.sets is not None
-        return self._shaped(predictions.sets)
+        return self._shaped(predictions.sets[..., self._places])
+
+
+def _find_places(classes: np.ndarray, ordered: bool | Sequence[Any]) -> np.ndarray:  # noqa: FBT001
+    """Return the place of each class, which are ascending, in the order that `ordered` gives, int [C]."""
+    if ordered is True:
+        if classes.dtype.kind not in "biuf":
+            words = ", ".join(map(repr, classes.tolist()))
+            raise MolsliceError(f"the order of the classes {words} is not known; give them as ordered=[...]")
+        return np.arange(len(classes))
+    given = list(ordered)  # pyright: ignore[reportArgumentType]
+    if len(given) != len(classes) or set(given) != set(classes.tolist()):
+        raise MolsliceError(f"ordered has the classes {given}, but y has {classes.tolist()}")
+    return np.array([given.index(name) for name in classes.tolist()])
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

@@ -486,6 +486,34 @@ def test_three_classes_have_a_probability_each(ordered, tmp_path):
     np.testing.assert_array_equal(load_model(tmp_path / "model").predict(SMILES), probable[:-1].astype("f4"))
 
 
+def test_words_have_the_given_order():
+    names = np.array(["low", "medium", "high"])
+    ranks = np.argsort(np.argsort(SIZE)) // 8
+    by_number = MolsliceClassifier(**FAST, ordered=True).fit(SMILES, ranks)
+    model = MolsliceClassifier(**FAST, ordered=["low", "medium", "high"]).fit(SMILES, names[ranks])
+    assert model.classes_.tolist() == ["high", "low", "medium"]
+    order = [2, 0, 1]  # of the ascending classes
+    np.testing.assert_array_equal(model.predict_proba(SMILES), by_number.predict_proba(SMILES)[:, order])
+    np.testing.assert_array_equal(
+        model.predict_set(SMILES, 0.7), by_number.predict_set(SMILES, 0.7)[:, order]
+    )
+    np.testing.assert_array_equal(model.predict(SMILES), names[by_number.predict(SMILES)])
+    assert model.predict(["C(", "CCO"])[0] is None
+
+
+@pytest.mark.parametrize(
+    ("ordered", "message"),
+    [
+        (True, "the order of the classes 'a', 'b', 'c' is not known; give them as ordered="),
+        (["a", "b"], r"ordered has the classes \['a', 'b'\], but y has \['a', 'b', 'c'\]"),
+        (["a", "b", "d"], "ordered has the classes"),
+    ],
+)
+def test_an_unknown_order_of_words_is_refused(ordered, message):
+    with pytest.raises(MolsliceError, match=message):
+        MolsliceClassifier(**FAST, ordered=ordered).fit(SMILES, [*"abc"] * 8)
+
+
 def test_a_class_without_a_readable_molecule_is_refused():
     smiles, y = [*SMILES, *[None] * 6], [*(np.arange(ROWS) % 3), *[3] * 6]
     with pytest.raises(MolsliceError, match="4 classes, but only 3 have a molecule that can be read"):
