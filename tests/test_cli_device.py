@@ -14,7 +14,7 @@ from molslice.inference.tables.table import ROW_BYTES, estimate_rows
 from molslice.types import MolsliceError
 
 NAMED = "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
-SHIPPED = "molslice: gap-xtb: the model that ships with molslice\n"
+SHIPPED = "molslice: gap-xtb: the model that ships with molslice (HOMO-LUMO gap by GFN2-xTB)\n"
 FIT = str(Path(__file__).parent / "saved_models" / "fit")  # without encoder
 
 

@@ -145,7 +145,8 @@ def test_the_card_of_the_encoder_states_what_is_measured():
 
 def test_a_shipped_model_is_named_where_a_folder_may_be_meant(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    said = "molslice: logbb: the model that ships with molslice\n"
+    summary = "ratio of the concentrations in brain and blood"
+    said = f"molslice: logbb: the model that ships with molslice ({summary})\n"
     words = ["predict", "logbb", "--smiles", "CCO"]
     assert main([*words, "--json"]) == 0
     printed = capsys.readouterr()
@@ -154,7 +155,9 @@ def test_a_shipped_model_is_named_where_a_folder_may_be_meant(tmp_path, monkeypa
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["export", "gap-xtb", "--out", "gap.pt2"]) == 0
-    assert capsys.readouterr().err.startswith(said.replace("logbb", "gap-xtb"))
+    assert capsys.readouterr().err.startswith(
+        "molslice: gap-xtb: the model that ships with molslice (HOMO-LUMO gap by GFN2-xTB)\n"
+    )
     shutil.copytree(Path(__file__).parent / "saved_models" / "fit", "logbb")
     assert main(words) == 0
     assert capsys.readouterr().err == ""
@@ -168,7 +171,7 @@ def test_the_upper_end_of_the_assay_is_stated():
     stated = f"no measured value is above {largest:.0f} ug/mL, and {share:.0%} are from 20 to 100 ug/mL"
     for text in (guide.read_text(), (find_pretrained("solubility") / "README.md").read_text()):
         assert stated in " ".join(text.split())
-    assert about.summary.endswith("up to about 100 ug/mL")
+    assert about.summary.endswith("up to the end of the assay at about 100 ug/mL")
     assert f"{model.predict(['CC(=O)Nc1ccc(O)cc1'])[0]:.2f}" in guide.read_text()
 
 

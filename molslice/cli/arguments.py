@@ -214,12 +214,12 @@ def load_chosen_model(
 
 
 def tell_shipped(*models: str) -> None:
-    """Name the shipped models among `models` on standard error; a folder may have been meant."""
+    """Describe the shipped models among `models` on standard error; a folder may have been meant."""
     from molslice.cli.console import tell
-    from molslice.pretrained import is_shipped
+    from molslice.pretrained import describe_shipped, is_shipped
 
     for model in filter(is_shipped, models):
-        tell(f"{model}: the model that ships with molslice")
+        tell(f"{model}: the model that ships with molslice ({describe_shipped(model).summary})")
 
 
 def add_smiles(parser: argparse._ActionsContainer, use: str = "") -> None:

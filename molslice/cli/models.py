@@ -52,4 +52,5 @@ def run(args: argparse.Namespace) -> int:
                 )
             )
     write(text_table(HEADER, rows))
+    write("\n" + "\n".join(f"{model.name}: {model.summary}" for model in models))
     return 0

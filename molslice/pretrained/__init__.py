@@ -106,11 +106,17 @@ def find_pretrained(name: str) -> Path:
     return _FOLDER / name
 
 
+def describe_shipped(name: str) -> ShippedModel:
+    """Return the description of a shipped model.
+
+    Raises:
+        MolsliceError: As in `find_pretrained`.
+    """
+    about = json.loads((find_pretrained(name) / ABOUT).read_text(encoding="utf-8"))
+    targets = tuple(ShippedTarget(**target) for target in about.pop("targets"))
+    return ShippedModel(name, targets=targets, **about)
+
+
 def shipped_models() -> list[ShippedModel]:
     """Return the descriptions of the shipped models, sorted by name."""
-    models = []
-    for name in pretrained_names():
-        about = json.loads((_FOLDER / name / ABOUT).read_text(encoding="utf-8"))
-        targets = tuple(ShippedTarget(**target) for target in about.pop("targets"))
-        models.append(ShippedModel(name, targets=targets, **about))
-    return models
+    return [describe_shipped(name) for name in pretrained_names()]
