@@ -31,13 +31,7 @@ from molslice.training.comparison import Comparison, Result
 from molslice.training.comparison_figure import draw_comparison
 from molslice.training.run import train
 
-SLICE_SORT = (
-    "slice_sort",  # sort_of_mix, index
-    "slice_sort:form=sort_of_mix:placement=aligned",
-    "slice_sort:form=mix_plus_sort:placement=index",
-    "slice_sort:form=mix_plus_sort:placement=aligned",
-)
-ENTRIES = ",".join(["softmax", "key_sort", *SLICE_SORT, "flow", "singular", "gin_virtual"])
+ENTRIES = "softmax,key_sort,slice_sort,flow,singular,gin_virtual"
 SHUFFLES = 5
 
 

@@ -79,13 +79,16 @@ def console(verb: str) -> str:
 TABLES |= {verb: partial(console, verb) for verb in CONSOLE}
 
 
+# `key_sort` on the embedded data with AdamW, under its name when it was measured
+KEY_SORT = ("gap_xtb", "sort_design:mixing=keys_weight:gate=true:slope=0.1")
+
+
 @block
 def choice() -> str:
     """Return advice on which attention to choose, with errors on the embedded data."""
     errors = {entry["label"]: cell(entry["test_mae"]) for entry in load("compare_gap_xtb")["entries"]}
     learned = {(entry["data"], entry["label"]): entry for entry in load("learnable_sort")["entries"]}
-    # the label of `key_sort` when it was measured
-    key_sort = learned["gap_xtb", "sort_design:mixing=keys_weight:gate=true:slope=0.1"]
+    key_sort = learned[KEY_SORT]
     fewer = 1 - key_sort["layer_parameters"] / learned["qm9", "softmax"]["layer_parameters"]
     rows = [
         [
@@ -129,6 +132,29 @@ def gap_xtb() -> str:
         errors = cell(entry["test_mae"]), cell(entry["test_mae_shuffled"])
         rows.append([f"`{entry['label']}`", f"{entry['parameters']:,}", *errors])
     return markdown(["", "parameters", "test MAE (eV)", "atoms shuffled"], rows)
+
+
+@block
+def optimizers() -> str:
+    """Return the errors of attentions on the embedded data with AdamW and with Muon."""
+    learned = {(entry["data"], entry["label"]): entry["mae"] for entry in load("learnable_sort")["entries"]}
+    adamw = {entry["label"]: entry for entry in load("levers_adamw")["entries"]}
+    muon = {entry["label"]: entry for entry in load("compare_gap_xtb")["entries"]}
+    errors = {label: entry["test_mae"] for label, entry in adamw.items()} | {"key_sort": learned[KEY_SORT]}
+    rows = []
+    for label in {**muon, **adamw}:
+        entry = muon.get(label)
+        ratio = entry["test_mae"]["mean"] / errors[label]["mean"] if entry else None
+        rows.append(
+            [
+                f"`{label}`",
+                f"{(entry or adamw[label])['parameters']:,}",
+                cell(errors[label]),
+                cell(entry["test_mae"]) if entry else "",
+                f"{ratio:.2f}" if ratio else "",
+            ]
+        )
+    return markdown(["", "parameters", "AdamW, rate 0.002", "Muon, rate 0.003", "ratio"], rows)
 
 
 @block
