@@ -8,6 +8,12 @@ PREFIXES = {"": 0, "k": 3, "m": -3, "u": -6, "n": -9, "p": -12}
 _LITER = r"(?:\s*/\s*|[.*\s])(m|u|)[lL](?:\^?-1)?"
 _MOLAR = re.compile(rf"([munp]?)(?:M|[mM]olar|mol{_LITER})")
 _MASS = re.compile(rf"([kmunp]?)g{_LITER}")
+_USUAL = [
+    f"{prefix}{unit}"
+    for prefix in ("", "m", "u", "n", "p")
+    for unit in ("M", "mol/L", "mol/mL", "g/L", "g/mL")
+]
+_BY_LOWER = {unit.lower(): unit for unit in _USUAL if unit not in ("M", "pM")}  # `PM` is also afternoon
 
 
 def plain_unit(unit: str) -> str:
@@ -33,6 +39,11 @@ def moles_per_liter(unit: str, weights: np.ndarray) -> np.ndarray | None:
     prefix, liter = match.groups()
     factor = 10.0 ** (PREFIXES[prefix] - PREFIXES[liter or ""])
     return np.full(len(weights), factor) if molar else factor / weights
+
+
+def similar_unit(text: str) -> str | None:
+    """Return the concentration that a text is except for upper case, such as `nM` for `NM`; None without."""
+    return _BY_LOWER.get(plain_unit(text.lower()))
 
 
 def is_same_unit(first: str, second: str) -> bool:

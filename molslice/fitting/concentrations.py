@@ -1,14 +1,14 @@
 """Units of the targets of a fit: concentrations in one unit, and their negative logarithms."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from molslice.chem.concentrations import moles_per_liter
+from molslice.chem.concentrations import moles_per_liter, similar_unit
 from molslice.chem.descriptors import descriptor_names
 from molslice.data.molecules.limits import plain_cell
-from molslice.data.molecules.side_columns import listed_cells
+from molslice.data.molecules.side_columns import is_unit, listed_cells
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
@@ -26,7 +26,8 @@ def convert_units(
     p-values need it.
 
     Raises:
-        MolsliceError: A column has several units, and one of them is no concentration.
+        MolsliceError: A column has several units, and one of them is no concentration; or its only unit is no
+            unit, such as `NM`.
     """
     units, was_detected = list(data.units), options.unit_columns is None
     for index, (name, column) in enumerate(zip(data.names, columns, strict=True)):
@@ -40,9 +41,11 @@ def convert_units(
         if not was_detected or options.transform or len(counts) > 1:
             units[index] = goal
         without = int((known & (written == "")).sum())
-        if {*counts} == {goal} and (was_detected or not without):
+        known_unit = is_unit(goal) or similar_unit(goal) is None
+        if {*counts} == {goal} and known_unit and (was_detected or not without):
             continue
-        factors = _factors(counts, goal, _molecular_weights(data), f"{path}, column {column!r}")
+        first = {unit: cells.where(int(np.argmax(known & (written == unit)))) for unit in counts}
+        factors = _factors(counts, goal, _molecular_weights(data), {goal: str(path), **first}, column)
         scale = np.full(len(written), np.nan)
         for unit, factor in factors.items():
             scale = np.where(written == unit, factor, scale)
@@ -61,8 +64,12 @@ def _molecular_weights(data: FitData) -> np.ndarray:
     return data.molecules.descriptors[:, descriptor_names().index("MolWt")]
 
 
-def _factors(counts: Counter[str], goal: str, weights: np.ndarray, where: str) -> dict[str, np.ndarray]:
+def _factors(
+    counts: Counter[str], goal: str, weights: np.ndarray, where: Mapping[str, str], column: str
+) -> dict[str, np.ndarray]:
     """Return what each unit is in the unit `goal`, for each row, float64 [n].
+
+    `where` describes the first row with each unit.
 
     Raises:
         MolsliceError: A unit is no concentration.
@@ -73,10 +80,12 @@ def _factors(counts: Counter[str], goal: str, weights: np.ndarray, where: str) -
         moles = moles_per_liter(unit, weights)
         if moles is None or whole is None:
             wrong = unit if moles is None else goal
+            similar = similar_unit(wrong)
+            hint = f" (did you mean {similar}?)" if similar else ""
             raise MolsliceError(
-                f"{where}: values in several units ({listed_cells(counts)}), and {wrong} cannot be "
-                "converted; keep the rows of one unit, or give --unit-column '' if the column belongs to no "
-                "target"
+                f"{where[wrong]}, column {column!r}: {wrong!r}{hint} cannot be converted to another unit "
+                f"({listed_cells(counts)}); correct or empty the cell, keep the rows of one unit, or give "
+                "--unit-column '' if the column belongs to no target"
             )
         factors[unit] = np.ones(len(weights)) if unit == goal else moles / whole
     return factors

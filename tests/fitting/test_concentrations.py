@@ -88,9 +88,7 @@ def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
     assert not any("converted" in text for text in data.findings)
     assert read(write(tmp_path, smiles, values, ["nM"] * ROWS), unit_columns=("unit",)).units == ("nM",)
     file = write(tmp_path, smiles, values, ["nM"] * 40 + ["%"] * 20)
-    with pytest.raises(
-        MolsliceError, match=r"'unit': values in several units \(nM in 40 rows, % in 20 rows\), and %"
-    ):
+    with pytest.raises(MolsliceError, match=r"row 41 .*, column 'unit': '%' cannot be .* \(nM in 40 rows, %"):
         read(file)
     assert read(file, unit_columns=columns_of_targets("unit_column", "", ["y"])).targets.max() == ROWS
     file = write(tmp_path, smiles, values, ["nM"] * 58 + ["", "NA"])
@@ -100,6 +98,27 @@ def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
     for name, message in (("nothing", "nothing"), ("ic50", "'ic50' cannot be both a unit and a target")):
         with pytest.raises(MolsliceError, match=message):
             read(file, unit_columns=(name,))
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        (
+            ["nM", "uM", "nM", "not determined"],
+            r"row 4 \(line 5\), column 'unit': 'not determined' cannot be",
+        ),
+        (["nM", "nM", "nM", "nM nM"], "row 4 .*'nM nM' cannot be converted"),
+        (["nM", "NM", "nM", "nM"], r"row 2 .*'NM' \(did you mean nM\?\) cannot be .*nM in 45 rows, NM in 15"),
+        (["NM"], r"row 1 .*'NM' \(did you mean nM\?\)"),
+        (["UG/ML", "\u039cM"], r"'UG/ML' \(did you mean ug/mL\?\)"),
+        (["MM", "UM", "mM"], r"'MM' \(did you mean mM\?\)"),
+    ],
+)
+def test_a_cell_that_is_no_unit_is_refused_with_its_row(smiles, tmp_path, units, message):
+    file = write(tmp_path, smiles, range(1, ROWS + 1), (units * ROWS)[:ROWS])
+    with pytest.raises(MolsliceError, match=message):
+        read(file)
+    assert read(file, unit_columns=(None,)).targets.max() == ROWS
 
 
 def test_a_column_of_groups_is_no_unit(smiles, tmp_path):

@@ -84,7 +84,7 @@ def read_limits(
         if side is None:
             raise MolsliceError(
                 f"{where(row)}, column {column!r}: {relation!r} is not a relation; choices: =, <, "
-                ">, <=, >=, ~"
+                ">, <=, >=, ~, or an empty cell; molslice fit --relation '' does not use the column"
             )
         if side * of_cells[row] < 0:
             raise MolsliceError(

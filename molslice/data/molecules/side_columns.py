@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from molslice.chem.concentrations import similar_unit
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import RELATIONS, plain_cell
 from molslice.data.molecules.tables import MoleculeTable
@@ -23,7 +24,8 @@ _PREFIX = r"(?:[pnuµμmcdkM]|pico|nano|micro|milli|kilo)?"
 _BASE = (
     r"(?:M|mol|molar|g|gram|L|l|m|s|sec|h|hr|hour|min|d|day|eV|J|cal|Pa|bar|V|K|C|Da|hartree|Ha|U|IU|cells)"
 )
-_TERM = rf"(?:{_PREFIX}{_BASE}s?(?:\^?[-+]?\d)?|°[CF]|%|ppm|ppb|10\^?-?\d+|10'-?\d+)"
+_POWER = r"(?:\^[-+]?\d|-\d|[23])"  # no L1, which is a name
+_TERM = rf"(?:{_PREFIX}{_BASE}s?{_POWER}?|°[CF]|%|ppm|ppb|10\^?-?\d+|10'-?\d+)"
 _COUNT = r"(?:\d+(?:[.e^]\d+)?\s*)?"  # as in uL/min/1e6cells
 _UNITS = rf"{_TERM}(?:\s*[./·*^ ]\s*{_COUNT}{_TERM})*"
 _UNIT = re.compile(_UNITS)
@@ -33,9 +35,11 @@ _BRACKETS = re.compile(r"(.*\S)\s*(?:\[(?P<square>[^\[\]]+)\]|\((?P<round>(?:[^(
 
 
 class SideColumns:
-    """The columns of a table with only relations, units or types of a measurement, and what they contain.
+    """The columns of a table with relations, units or types of a measurement, and what they contain.
 
-    They are found by the cells of the first rows, whatever their names, before any row of `table` is read.
+    They are found by the cells of the first rows, whatever their names, before any row of `table` is read:
+    more than half of the cells that are not empty are relations, types, concentrations or other units with a
+    sign such as `/`; or all of them are units. The readers refuse the other cells.
 
     Attributes:
         names: The columns, which `add` needs.
@@ -46,7 +50,7 @@ class SideColumns:
         taken = {table.find(name) for name in (table.smiles_column, *targets, *used)}
         rows = table.peek(PROBED_ROWS) if targets else []
         kinds = {
-            name: _kind_of({plain_cell(row[place]) for row in rows})
+            name: _kind_of(Counter(plain_cell(row[place]) for row in rows))
             for place, name in enumerate(table.names)
             if place not in taken and table.names.count(name) == 1
         }
@@ -86,7 +90,10 @@ class SideColumns:
             counts = self._counts[name]
             different = {cell for cell in counts if cell}
             if kind == "relations" and different - EQUAL:
-                advice = "learned as exact. Empty the cells that are only limits"
+                advice = (
+                    "learned as exact. Empty the cells that are only limits, or name the column with "
+                    "molslice fit --relation"
+                )
             elif kind != "relations" and len(different) > 1:
                 advice = "learned as if they had one. Convert them, or keep the rows of one"
             else:
@@ -149,19 +156,34 @@ def columns_beside(
 
 def listed_cells(counts: Counter[str]) -> str:
     """List the most frequent cells of a column with their numbers of rows."""
-    cells = [f"{cell or 'empty'} in {rows:,} rows" for cell, rows in counts.most_common(SHOWN)]
-    return ", ".join([*cells, *([f"{len(counts) - SHOWN} others"] if len(counts) > SHOWN else [])])
+    cells = [
+        f"{cell or 'empty'} in {rows:,} row{'s' * (rows != 1)}" for cell, rows in counts.most_common(SHOWN)
+    ]
+    others = len(counts) - SHOWN
+    return ", ".join([*cells, *([f"{others} other{'s' * (others > 1)}"] if others > 0 else [])])
 
 
-def _kind_of(cells: set[str]) -> str | None:
-    """Return what the different cells of a column are; None for anything else."""
-    cells = cells - {""}
-    if not cells:
-        return None
-    if cells <= RELATIONS.keys():
+def is_unit(text: str) -> bool:
+    """Return whether a text is written like a unit, such as `nM` or `mg/kg`."""
+    return _UNIT.fullmatch(text) is not None
+
+
+def _kind_of(counts: Counter[str]) -> str | None:
+    """Return what most cells of a column are, given how many rows have each; None for anything else."""
+    cells = {cell: rows for cell, rows in counts.items() if cell}
+
+    def most(is_one: Callable[[str], bool]) -> bool:
+        return 2 * sum(rows for cell, rows in cells.items() if is_one(cell)) > sum(cells.values())
+
+    if most(lambda cell: cell in RELATIONS):
         return "relations"
-    if {cell.lower() for cell in cells} <= TYPES:
+    if most(lambda cell: cell.lower() in TYPES):
         return "types of measurement"
-    if any(len(cell) > 1 for cell in cells) and all(map(_UNIT.fullmatch, cells)):
+    if most(_is_clear_unit) or (any(len(cell) > 1 for cell in cells) and all(map(is_unit, cells))):
         return "units"
     return None
+
+
+def _is_clear_unit(text: str) -> bool:
+    """Return whether a text is a unit, and no ordinary word such as `min` or `day`."""
+    return similar_unit(text) is not None or (is_unit(text) and not text.isalnum())

@@ -50,8 +50,9 @@ def test_relations_and_units_beside_a_target_are_named_with_their_counts(tmp_pat
     columns = {"q": RELATIONS, **measured(u=UNITS, assay=["IC50"] * 5 + ["Ki"] * 5)}
     convert = "learned as if they had one. Convert them, or keep the rows of one"
     expected = [
-        "column 'q' has relations, which are not used (= in 6 rows, > in 3 rows, < in 1 rows): "
-        "all values of y are learned as exact. Empty the cells that are only limits",
+        "column 'q' has relations, which are not used (= in 6 rows, > in 3 rows, < in 1 row): "
+        "all values of y are learned as exact. Empty the cells that are only limits, or name the column with "
+        "molslice fit --relation",
         "column 'u' has units, which are not used (nM in 8 rows, ug.mL-1 in 2 rows): "
         f"all values of y are {convert}",
         "column 'assay' has types of measurement, which are not used (IC50 in 5 rows, Ki in 5 rows): "
@@ -72,7 +73,7 @@ def test_relations_and_units_beside_a_target_are_named_with_their_counts(tmp_pat
         (["="] * 10, None),
         (["=", ""] * 5, None),
         ([">"] * 10, "> in 10 rows"),
-        (["", "", ">", "", "", "", "", "", "", "None"], "empty in 9 rows, > in 1 rows"),
+        (["", "", ">", "", "", "", "", "", "", "None"], "empty in 9 rows, > in 1 row"),
         (["~"] * 10, "~ in 10 rows"),
         (["≥", "="] * 5, "≥ in 5 rows, = in 5 rows"),
         (["nM"] * 10, None),
@@ -87,6 +88,16 @@ def test_relations_and_units_beside_a_target_are_named_with_their_counts(tmp_pat
         (["M", "F"] * 5, None),  # male and female
         (["train", "test"] * 5, None),
         (["a", ">"] * 5, None),
+        (["=", ">"] * 4 + ["", "!"], "= in 4 rows, > in 4 rows, empty in 1 row, ! in 1 row"),
+        (["nM", "uM"] * 4 + ["not determined", ""], "nM in 4 rows, uM in 4 rows, not determined in 1 row"),
+        (["NM", "UM"] * 5, "NM in 5 rows, UM in 5 rows"),
+        (["mg/kg"] * 6 + ["n.d."] * 4, "mg/kg in 6 rows, n.d. in 4 rows"),
+        (["min"] * 6 + ["max"] * 4, None),
+        (["AM", "PM", "PM", "AM", "PM"] * 2, None),
+        (["M", "M", "F", "M", "unknown"] * 2, None),
+        (["s", "l", "s", "s", "aq"] * 2, None),
+        (["L1", "L2"] * 5, None),  # laboratories
+        (["IC50", "IC50", "Ki", "IC50", "other"] * 2, "IC50 in 6 rows, Ki in 2 rows, other in 2 rows"),
         ([""] * 10, None),
         (["1", "2"] * 5, None),
         (["CC", "CN"] * 5, None),
@@ -97,7 +108,7 @@ def test_the_cells_decide_and_not_the_name(tmp_path, cells, said):
     found = notices(write(tmp_path / "a.csv", measured(note=cells)), "y")
     assert len(found) == (said is not None)
     if said is not None:
-        assert f"({said})" in found[0]
+        assert f"({said}" in found[0]
 
 
 def test_only_rows_with_a_value_count(tmp_path):
