@@ -12,6 +12,7 @@ from molslice.data.molecules.side_columns import is_unit, listed_cells
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.target_checks import count_rows
 from molslice.types import MolsliceError
 
 P_UNIT = "-log10 mol/L"
@@ -22,8 +23,7 @@ def convert_units(
 ) -> None:
     """Convert the targets to one unit each: the unit that is asked for, or the most frequent one.
 
-    Values without a unit count as missing. The only unit of a column that nobody named changes nothing, but
-    p-values need it.
+    Values without a unit count as missing, unless a column that nobody named has one unit only.
 
     Raises:
         MolsliceError: A column has several units, and one of them is no concentration; or its only unit is no
@@ -38,11 +38,12 @@ def convert_units(
         if not counts:
             continue
         goal = units[index] or counts.most_common(1)[0][0]
-        if not was_detected or options.transform or len(counts) > 1:
-            units[index] = goal
-        without = int((known & (written == "")).sum())
+        units[index], without = goal, int((known & (written == "")).sum())
+        detected = " (detected)" if was_detected else ""
         known_unit = is_unit(goal) or similar_unit(goal) is None
         if {*counts} == {goal} and known_unit and (was_detected or not without):
+            also = f", also {count_rows(without, 'value')} without a unit" if without else ""
+            data.findings.append(f"{name}: in {goal}, by column {column!r}{detected}{also}")
             continue
         first = {unit: cells.where(int(np.argmax(known & (written == unit)))) for unit in counts}
         factors = _factors(counts, goal, _molecular_weights(data), {goal: str(path), **first}, column)
@@ -50,12 +51,12 @@ def convert_units(
         for unit, factor in factors.items():
             scale = np.where(written == unit, factor, scale)
         data.scale(index, scale)
-        detected = " (detected)" if was_detected else ""
         data.findings.append(
             f"{name}: converted to {goal} by column {column!r}{detected}: {listed_cells(counts)}"
         )
         if without:
-            data.lose(f"{name}: {without:,} values without a unit count as missing")
+            counted = "count as missing" if without > 1 else "counts as missing"
+            data.lose(f"{name}: {count_rows(without, 'value')} without a unit {counted}")
     data.units = tuple(units)
 
 
@@ -114,7 +115,10 @@ def to_p_values(data: FitData, path: File) -> None:
         upper = data.targets[:, index] if data.bounds is None else data.bounds[1, :, index]
         if (wrong := np.flatnonzero(upper <= 0)).size:
             row = int(wrong[0])
-            raise MolsliceError(f"{where}: the value {upper[row]:g} of {data.smiles[row]} has no logarithm")
+            raise MolsliceError(
+                f"{data.where(row)}, column {name!r}: the value {upper[row]:g} of {data.smiles[row]} has no "
+                "logarithm"
+            )
         if data.noise is not None:
             data.noise[:, index] = data.noise_of_logarithms(index)
         data.targets[:, index] = -np.log10(factor * data.targets[:, index])
@@ -123,6 +127,5 @@ def to_p_values(data: FitData, path: File) -> None:
                 lower, upper = -np.log10(factor * np.maximum(data.bounds[..., index], 0.0))
             data.bounds[..., index] = upper, lower
         names[index], units[index] = f"p{name}", P_UNIT
+        data.findings.append(f"learned and predicted: {names[index]}, {P_UNIT} of {name} in {unit}")
     data.units, data.names = tuple(units), tuple(names)
-    listed = ", ".join(names[index] for index in numbers)
-    data.findings.append(f"learned and predicted: {listed}, the negative logarithms in mol/L")

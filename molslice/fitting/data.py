@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from molslice.data.molecules.conditions import Condition, encode
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.data.molecules.refusals import Refusals
-from molslice.files.tables import DEFAULT_FORMAT, NumberFormat
+from molslice.files.tables import DEFAULT_FORMAT, NumberFormat, place_of
 from molslice.fitting.first_checks import SPLITS
 from molslice.learners import Features, Labels
 from molslice.tasks.target_types import TargetType, common_kind, targets_of_parts
@@ -207,6 +208,11 @@ class FitData:
     def name_of(self, row: int) -> str:
         """Return what the table calls a row, or its SMILES."""
         return next(filter(None, (cells[row] for cells in self.identifiers.values())), self.smiles[row])
+
+    def where(self, row: int) -> str:
+        """Describe a row by the first row of the table that it was made of, for messages."""
+        origin = self.origins[row][0]
+        return place_of(Path(origin.file), origin.row, origin.line)
 
     @property
     def names_of_molecules(self) -> list[tuple[str, ...]]:

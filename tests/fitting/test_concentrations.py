@@ -81,12 +81,21 @@ def test_limits_are_converted_too(smiles, molar, tmp_path):
     assert data.bounds[:, row, 0].tolist() == pytest.approx([5000.0, np.inf])
 
 
-def test_one_unit_changes_nothing_and_others_are_refused(smiles, tmp_path):
+def test_one_unit_is_the_unit_of_the_target_and_others_are_refused(smiles, tmp_path):
     values = range(1, ROWS + 1)
-    data = read(write(tmp_path, smiles, values, ["nM"] * ROWS))
-    assert data.units == ("",)
-    assert not any("converted" in text for text in data.findings)
-    assert read(write(tmp_path, smiles, values, ["nM"] * ROWS), unit_columns=("unit",)).units == ("nM",)
+    file = write(tmp_path, smiles, values, ["nM"] * ROWS)
+    data = read(file)
+    assert data.units == ("nM",)
+    assert "ic50: in nM, by column 'unit' (detected)" in data.findings
+    data = read(file, unit_columns=("unit",))
+    assert data.units == ("nM",)
+    assert "ic50: in nM, by column 'unit'" in data.findings
+    data = read(file, units=("uM",))
+    assert data.units == ("uM",)
+    assert data.targets.max() == ROWS / 1000
+    data = read(write(tmp_path, smiles, values, ["nM"] * 59 + [""]))
+    assert len(data.targets) == ROWS
+    assert "ic50: in nM, by column 'unit' (detected), also 1 value without a unit" in data.findings
     file = write(tmp_path, smiles, values, ["nM"] * 40 + ["%"] * 20)
     with pytest.raises(MolsliceError, match=r"row 41 .*, column 'unit': '%' cannot be .* \(nM in 40 rows, %"):
         read(file)
@@ -134,6 +143,8 @@ def test_p_values(smiles, molar, tmp_path):
     errors = [float(value * 1e8) for value in molar]  # a tenth
     file = write(tmp_path, smiles, values, ["nM"] * ROWS, se=errors)
     data = read(file, transform="p", errors=("se",))
+    assert "ic50: in nM, by column 'unit' (detected)" in data.findings
+    assert "learned and predicted: pic50, -log10 mol/L of ic50 in nM" in data.findings
     assert (data.names, data.units, data.logarithmic) == (("pic50",), (P_UNIT,), (False,))
     assert smiles[2] not in data.smiles  # more than 0 says nothing
     places = [data.smiles.index(text) if row != 2 else -1 for row, text in enumerate(smiles)]
@@ -149,7 +160,11 @@ def test_p_values(smiles, molar, tmp_path):
     [
         ("5", {}, "unknown concentration ''; name the unit with --unit"),
         ("5", {"units": ("kg",)}, "unknown concentration 'kg'"),
-        ("0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
+        (
+            "0",
+            {"units": ("nM",)},
+            r"a\.csv, row 1 \(line 2\), column 'ic50': the value 0 of .* has no logarithm",
+        ),
         ("<0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
         ("1", {"units": ("nM",), "kinds": ("classification",)}, "classes have no p-values"),
     ],
@@ -197,21 +212,30 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
     fit(file, "ic50", tmp_path / "model", unit_column="unit", **fast)
     fit(file, "ic50", tmp_path / "detected", **fast)
     fit(file, "ic50", tmp_path / "without", unit_column="", **fast)
+    assert load_model(tmp_path / "detected").target_units == ("nM",)
     (expected,) = metrics(tmp_path / "without", file)
     for name in ("model", "detected"):
         assert metrics(tmp_path / name, file)[0]["value"] == expected["value"]
     file = write(tmp_path, smiles, [f"{number * 1e6:.6g}" for number in molar], ["µM"] * ROWS)
-    with pytest.raises(
-        MolsliceError, match=r"row 1 .*the value of 'ic50' is in uM, but the model predicts nM"
-    ):
-        metrics(tmp_path / "model", file)
-    metrics(tmp_path / "detected", file)  # no unit is known
+    for name in ("model", "detected"):
+        with pytest.raises(
+            MolsliceError, match=r"row 1 .*the value of 'ic50' is in uM, but the model predicts nM"
+        ):
+            metrics(tmp_path / name, file)
+    unknown = tmp_path / "unknown"  # the unit
+    fit(
+        write_table(tmp_path / "b.csv", ["smiles", "ic50"], zip(smiles, values, strict=True)),
+        "ic50",
+        unknown,
+        **fast,
+    )
+    metrics(unknown, file)
     file = write(tmp_path, smiles, values, ["nmol/L", "nM"] * (ROWS // 2))
     for name in ("model", "detected"):
         assert metrics(tmp_path / name, file)[0]["value"] == expected["value"]
     file = write(tmp_path, smiles, values, ["µM", *["nM"] * (ROWS - 1)])
     with pytest.raises(MolsliceError, match=r"row 2 .* is in nM, but others are in uM; convert it"):
-        metrics(tmp_path / "detected", file)
+        metrics(unknown, file)
     assert metrics(tmp_path / "without", file)[0]["value"] == expected["value"]
 
 
