@@ -15,6 +15,8 @@ ROWS_AT_ONCE = 1_000_000
 COMPARED_ROWS, COMPARED_VALUES = 20, 10  # fewer say little about what is usual
 FAR, FAR_REPEATED, FAR_IN_LOGARITHMS, GAP = 30.0, 10.0, 5.0, 5.0  # interquartile ranges
 SAME_SIGN = 0.9
+TIMES, TAIL_WIDTHS, UPPER, TAIL_VALUES = 300.0, 3.0, 0.9, 100  # of the upper tenth of log-normal values
+MARKERS = [sign * float("9" * digits) for digits in (3, 4, 5, 6) for sign in (-1, 1)]  # of missing values
 TAILS, WIDE = (0.01, 0.99), 10.0  # ratio of these quantiles beyond which a logarithm may be learned
 MOST_OUTLIERS = 10
 SHOWN_ROWS = 5
@@ -139,7 +141,8 @@ def _text_of(value: float, values: np.ndarray) -> str:
 def _places(rows: np.ndarray, where: Callable[[int], str]) -> str:
     """Return the number of some rows and the first of them."""
     shown = [where(int(row)) for row in rows[:SHOWN_ROWS]]
-    more = f" and {len(rows) - SHOWN_ROWS:,} others" if len(rows) > SHOWN_ROWS else ""
+    others = len(rows) - SHOWN_ROWS
+    more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
     return f"{len(rows):,} row{'s' * (len(rows) > 1)} ({', '.join(shown)}{more})"
 
 
@@ -165,8 +168,10 @@ def find_outliers(values: np.ndarray) -> dict[float, np.ndarray]:
     outside is a value that is further than 5 interquartile ranges from all others, and from their nearest
     quartile further than 30 interquartile ranges, or 10 if it is repeated. If nine tenths of the others have
     one sign and are log-normal, the value must also be further than 5 interquartile ranges on the logarithmic
-    scale; there, a repeated value of the other sign is far outside if no other value has it. Values are only
-    compared with at least ten others, or with 0 and 1.
+    scale, or with at least 100 others be 300 times the largest one, and three times as far from it there as
+    their 0.9 quantile; a repeated value of the other sign is far outside if no other value has it. Values are
+    only compared with at least ten others, or with 0 and 1. With fewer, -999, 9999 and such markers are far
+    outside if they are larger than the others and further from them than five times their range.
 
     Args:
         values: The values of a target, [n], NaN where missing.
@@ -192,13 +197,20 @@ def find_outliers(values: np.ndarray) -> dict[float, np.ndarray]:
 
 def _is_outside(value: float, repeated: bool, others: np.ndarray) -> bool:
     if len(others) < COMPARED_VALUES and set(others.tolist()) != CLASSES:
-        return False
+        others = others[~np.isin(others, MARKERS)]
+        if value not in MARKERS or not len(others) or abs(value) <= np.abs(others).max():
+            return False
+        return bool(np.abs(others - value).min() > GAP * np.ptp(others))
     sign = np.sign(np.median(others))
     magnitudes = sign * others[others * sign > 0]
     if len(magnitudes) >= SAME_SIGN * len(others) > 0 and is_log_normal(magnitudes):
         if sign * value <= 0:  # zero is usual beside a log-normal distribution
             return repeated and value != 0 and bool((sign * others >= 0).all())
-        if _distance(np.log(sign * value), np.log(magnitudes)) <= FAR_IN_LOGARITHMS:
+        logs, value_log = np.log(magnitudes), np.log(sign * value)
+        gap, tail = value_log - logs.max(), logs.max() - np.quantile(logs, UPPER)
+        if len(logs) >= TAIL_VALUES and gap > max(np.log(TIMES), TAIL_WIDTHS * tail):
+            return True
+        if _distance(value_log, logs) <= FAR_IN_LOGARITHMS:
             return False
     low, high = np.quantile(others, (0.25, 0.75))
     gap = np.abs(others - value).min() / (high - low)

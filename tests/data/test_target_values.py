@@ -89,9 +89,17 @@ def mixed(values, *odd):
         (mixed(POTENCY, -1, -1, -1), {-1: 3}),
         (mixed(POTENCY, -999, -999), {-999: 2}),
         (mixed(POTENCY, 1e30), {1e30: 1}),
+        (mixed(np.minimum(POTENCY, 1e5), 1e8), {1e8: 1}),  # in another unit, above the limit of an assay
+        (mixed(np.minimum(POTENCY, 1e5), 1e7), {}),
+        (mixed(np.minimum(POTENCY, 1e5)[:90], 1e8), {}),  # too few others
         (mixed(column(0, 1), -999, -999, np.nan), {-999: 2}),
         (mixed(NORMAL[:19], 1e12), {}),  # too few rows to know
         (column(298, 300, 310, 400), {}),  # levels of an experiment
+        (mixed(column(288, 298, 318), -999, -999, 9999), {-999: 2, 9999: 1}),
+        (mixed(column(288, 288), -999), {-999: 1}),
+        (mixed(column(288, 298, 318), -100), {}),
+        (mixed(column(990, 1000, 1010), 999), {}),  # pressures
+        (mixed(column(500, 750), 999), {}),
     ],
 )
 @pytest.mark.parametrize("kind_of_array", [np.float64, np.float32])

@@ -329,6 +329,11 @@ def test_held_out_rows_that_the_model_would_refuse_are_left_out(rows, tmp_path):
             lambda row, value: -999 if row in (3, 9) else value,
             "-999 in 2 rows .*--missing-value",
         ),
+        (
+            "temperature",
+            lambda row, value: -999 if row in (3, 9) else 288 + 10 * (row % 2),
+            "-999 in 2 rows .*other values, 288 to 298.*--missing-value",
+        ),
     ],
 )
 def test_columns_that_are_no_conditions_are_refused(rows, tmp_path, column, change, reason):
