@@ -27,6 +27,7 @@ MAX_CLASSES = 20
 SHOWN = 5  # of more classes in a message
 FIRST_ROWS, MORE_ROWS = 50, 10_000  # the second if the first have no value
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
+NONE = "none"  # missing, unless it is named
 NEGATIONS = ("non-", "non", "not ", "no ", "in", "un")  # before the other word: `nonblocker`, `insoluble`
 
 
@@ -141,7 +142,11 @@ def read_classes(
     result, unused = ReadClasses(), {class_key(word): word for word in options.positive}
     kinds, waiting = dict(zip(names, options.kinds_of(names), strict=True)), [*options.order]
     for name, cells in texts.items():
-        counts, column = count_classes(cells, options.written), f"{path}, column {name!r}"
+        counts, column = _count_classes(cells, options), f"{path}, column {name!r}"
+        unread = "" if NONE in map(class_key, counts) else _describe_none(cells, len(counts))
+        if unread and len(counts) < (3 if kinds[name] == "multiclass" else 2):
+            raise MolsliceError(f"{column} has {' and '.join(counts) or 'no value'}; {unread}")
+        result.meanings += [f"{name}: {unread}"] if unread else []
         known = {word: KNOWN_CLASSES.get(class_key(word)) for word in counts}
         chosen = [word for word in counts if class_key(word) in unused]
         order = () if kinds[name] == "classification" else _find_order(counts, options.order, names, column)
@@ -176,6 +181,29 @@ def read_classes(
             "multiclass of their target"
         )
     return result
+
+
+def _count_classes(cells: Sequence[str], options: FitOptions) -> dict[str, int]:
+    """Count the cells of each class; the words of the options are classes, also `none`.
+
+    So is `none` if there is only one other class, and it is named.
+    """
+    named = {class_key(word) for words in (options.positive, *options.order) for word in words}
+    counts = count_classes(cells, options.written, named)
+    if len(counts) == 1 and class_key(*counts) in named:
+        return count_classes(cells, options.written, {*named, NONE})
+    return counts
+
+
+def _describe_none(cells: Sequence[str], others: int) -> str:
+    """Say in how many cells `none` counts as missing beside other classes; empty without such a cell."""
+    if not (count := sum(class_key(cell) == NONE for cell in cells)):
+        return ""
+    option = "--positive" if others < 2 else "--order"
+    return (
+        f"'none' counts as missing in {count:,} row{'s' * (count > 1)}; name it with {option} to learn it as "
+        "a class"
+    )
 
 
 def _find_order(

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ from molslice.cli import main
 from molslice.explanation.explain import explain
 from molslice.explanation.score import find_score
 from molslice.fitting.card import further_rows
+from molslice.fitting.classes import read_classes
+from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.folders.fitted import CARD, FIT, ROWS
 from molslice.inference.load import load_model
@@ -391,6 +394,64 @@ def test_several_classes_have_fine_tuned_networks(table, tmp_path, few_epochs, s
     test = rows[rows["split"] == "test"]
     expected = test[[f"three_{name}" for name in THREE]]
     np.testing.assert_allclose(model.predict(test["smiles"].tolist()), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "classes", "said"),
+    [
+        (
+            "none mild severe",
+            {"order": (("none", "mild", "severe"),)},
+            "none mild severe",
+            "none (2 rows) < ",
+        ),
+        (
+            "None mild severe",
+            {"order": (("none", "mild", "severe"),)},
+            "none mild severe",
+            "none (2 rows) < ",
+        ),
+        (
+            "none mild severe",
+            {},
+            "mild severe",
+            "y: 'none' counts as missing in 2 rows; name it with --order",
+        ),
+        ("none mild severe", {"positive": ("mild",)}, "severe mild", "counts as missing in 2 rows"),
+        ("none hit", {"positive": ("hit",)}, "none hit", "class 1 is 'hit'"),
+        ("none hit", {"positive": ("none",)}, "hit none", "class 1 is 'none'"),
+        (
+            "none hit",
+            {},
+            None,
+            "a.csv, column 'y' has hit; 'none' counts as missing in 2 rows; .* --positive",
+        ),
+        ("none active", {}, None, "column 'y' has active; 'none' counts as missing"),
+        (
+            "none mild severe",
+            {"kinds": ("multiclass",)},
+            None,
+            "has mild and severe; 'none' counts as missing",
+        ),
+        ("na mild severe", {}, "mild severe", "class 1 is 'severe'"),
+    ],
+)
+def test_none_is_a_class_if_it_is_named(cells, options, classes, said):
+    cells = cells.split() * 2
+
+    def read():
+        return read_classes({"y": cells}, ["y"], FitOptions(**options), Path("a.csv"), str)
+
+    if classes is None:
+        with pytest.raises(MolsliceError, match=said):
+            read()
+        return
+    result = read()
+    assert result.types["y"].class_names == tuple(classes.split())
+    assert said in " ".join(result.meanings)
+    names = [cell.lower() if cell.lower() in classes.split() else None for cell in cells]
+    known = [None if np.isnan(value) else classes.split()[int(value)] for value in result.values["y"]]
+    assert known == names
 
 
 def test_words_for_missing_values_are_no_class(table, tmp_path):

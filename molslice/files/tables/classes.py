@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -28,11 +28,16 @@ def has_words(texts: Sequence[str], how: NumberFormat = DEFAULT_FORMAT) -> bool:
     return bool(words) and all(map(_WORD.fullmatch, words))
 
 
-def count_classes(texts: Sequence[str], how: NumberFormat = DEFAULT_FORMAT) -> dict[str, int]:
-    """Count the cells of each class, by its most frequent spelling, of equally frequent ones the first."""
+def count_classes(
+    texts: Sequence[str], how: NumberFormat = DEFAULT_FORMAT, named: Collection[str] = ()
+) -> dict[str, int]:
+    """Count the cells of each class, by its most frequent spelling, of equally frequent ones the first.
+
+    The keys in `named` are classes, also if they are words for a missing value, such as `none`.
+    """
     spellings: dict[str, Counter[str]] = {}
     for text, count in Counter(text.strip() for text in texts).items():
-        if not _is_missing(text, how):
+        if class_key(text) in named or not _is_missing(text, how):
             spellings.setdefault(class_key(text), Counter())[text] += count
     return {counts.most_common(1)[0][0]: counts.total() for counts in spellings.values()}
 
