@@ -263,8 +263,8 @@ def _check_first(args: argparse.Namespace) -> None:
     check_folder(args.out, [args.data])
 
 
-def _announce(told: list[str], rows: "FitData", seconds: float) -> None:
-    """Say what was found in the table, and how long the fit will take."""
+def _announce(told: list[str], refits: bool, rows: "FitData", seconds: float) -> None:
+    """Say what was found in the table, how many rows the model learns, and how long the fit will take."""
     from molslice.fitting.expected_time import describe_seconds
 
     told += rows.findings
@@ -272,9 +272,9 @@ def _announce(told: list[str], rows: "FitData", seconds: float) -> None:
         tell(text)
     tell_refusals(rows.refusals.report())
     held_out = int(rows.test.sum())
-    count = f"{len(rows.smiles):,} rows to learn" + (
-        f", {held_out:,} of them held out first" if held_out else ""
-    )
+    count = f"{len(rows.smiles) - (0 if refits else held_out):,} rows to learn"
+    if held_out:
+        count += f", {held_out:,} of them held out first" if refits else f", {held_out:,} others held out"
     tell(f"{count}; the fit takes {describe_seconds(seconds)}")
 
 
@@ -282,6 +282,7 @@ def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     _check_first(args)
     from molslice.fitting.card import STANDARD_ERROR, describe_tuning, further_rows, result_rows
+    from molslice.fitting.first_checks import SPLITS
     from molslice.fitting.fit import fit
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
@@ -301,7 +302,9 @@ def run(args: argparse.Namespace) -> int:
         limit = f"{args.tune:g} minute{'s' * (args.tune != 1)}"
         tell(f"tuning takes up to {limit}; then the model is fitted as without it")
     told: list[str] = []  # what is found in the table, before the fit
-    about = fit(**options, announce=None if args.json or args.quiet else partial(_announce, told))
+    refits = options.get("split", "random") in SPLITS if args.refit is None else args.refit
+    announce = None if args.json or args.quiet else partial(_announce, told, refits)
+    about = fit(**options, announce=announce)
     if args.json:
         write_json(about)
         return 0

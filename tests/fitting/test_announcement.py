@@ -87,19 +87,45 @@ def test_rows_keep_their_names(table, tmp_path):
     assert any(f">m{row}<" in page or "aspirin; ASA, 50-78-2" in page for row in range(60))
 
 
-def test_the_findings_and_the_time_come_before_the_fit(table, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ([], "61 rows to learn, 6 of them held out first"),
+        (["--no-refit"], "55 rows to learn, 6 others held out"),
+        (["--split", "Name"], "41 rows to learn, 20 others held out"),
+        (["--split", "Name", "--refit"], "61 rows to learn, 20 of them held out first"),
+    ],
+)
+def test_the_findings_and_the_time_come_before_the_fit(options, count, table, tmp_path, capsys, monkeypatch):
+    if "Name" in options:
+        rows = list(csv.reader(table.read_text().splitlines()))
+        for row in rows[1:]:
+            row[0] = "test" if len(row[1]) % 3 == 0 else "train"
+        table = tmp_path / "divided.csv"
+        table.write_text("\n".join(map(",".join, rows)) + "\n")
     said = []
     monkeypatch.setattr(
         "molslice.fitting.fit.fit_stacks", lambda *_, **__: said.append(capsys.readouterr().err) or 1 / 0
     )
     with pytest.raises(ZeroDivisionError):
-        main(["fit", str(table), "--target", "logS", "--no-encoder", "--out", str(tmp_path / "model")])
+        main(
+            [
+                "fit",
+                str(table),
+                "--target",
+                "logS",
+                "--no-encoder",
+                "--out",
+                str(tmp_path / "model"),
+                *options,
+            ]
+        )
     (text,) = said
     lines = [line.removeprefix("molslice: ") for line in text.splitlines()]
     assert any(line.startswith("targets: logS; regression") for line in lines)
-    assert any(line.startswith("aspirin: ") for line in lines)
+    assert "--split" in options or any(line.startswith("aspirin: ") for line in lines)
     assert any("1 failed" in line for line in lines)
-    assert lines[-1].startswith("61 rows to learn, 6 of them held out first; the fit takes about ")
+    assert lines[-1].startswith(f"{count}; the fit takes about ")
 
 
 def test_findings_are_said_once(table, tmp_path, capsys):
