@@ -7,7 +7,7 @@ from molslice.metric_text import format_metric
 UNLIMITED = "unlimited"
 DIGITS = 2  # significant digits of a standard error, or of the distance to the nearer end of an interval
 LEAST, MOST = 1e-4, 1e6  # numbers outside are written with an exponent
-NEGLIGIBLE = 1e-9  # standard error relative to the value: what rounding of sums leaves
+NEGLIGIBLE = 1e-9  # standard error relative to the value, or the reverse: what rounding of sums leaves
 
 
 def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
@@ -26,13 +26,15 @@ def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str
 def rounded_error(value: float | None, error: float | None, *, signed: bool = False) -> str:
     """Format a value with its standard error, which has two significant digits and decides the decimals.
 
+    A value that is smaller than its standard error keeps two significant digits of its own.
+
     Args:
         value: A metric or a change; None or NaN if it is not defined.
         error: Its standard error or another spread, in the same unit; None or NaN if it is not known.
         signed: Whether a value that is not negative has a plus sign.
 
     Returns:
-        Text such as `0.833 ± 0.081`, `1230 ± 140` or `3.13e-05 ± 2.1e-06`. Without an error, the value alone,
+        Text such as `0.833 ± 0.081`, `1230 ± 140` or `4.8e+05 ± 1.6e+06`. Without an error, the value alone,
         as `format_metric` writes it.
     """
     shown, *others = _value_and_error(value, error)
@@ -50,9 +52,17 @@ def _value_and_error(value: float | None, error: float | None) -> list[str]:
         return [format_metric(value)]
     if error <= NEGLIGIBLE * abs(value):
         return [format_metric(value), "0"]
-    decimals = DIGITS - 1 - math.floor(math.log10(float(f"{error:.{DIGITS - 1}e}")))  # 0.0996 is 0.10
+    of_value = of_error = _decimals(error)
+    if NEGLIGIBLE * error < abs(value) < error:
+        of_value = max(of_error, _decimals(value))
     write = _fixed if LEAST <= max(abs(value), error) < MOST else _scientific
-    return [write(number, decimals) for number in (value, error)]
+    return [write(value, of_value), write(error, of_error)]
+
+
+def _decimals(number: float) -> int:
+    """Return the decimals with which a number has `DIGITS` significant digits; negative for large numbers."""
+    rounded = float(f"{number:.{DIGITS - 1}e}")  # 0.0996 is 0.10
+    return DIGITS - 1 - math.floor(math.log10(abs(rounded)))
 
 
 def _rounded(number: float, decimals: int | None) -> str:
