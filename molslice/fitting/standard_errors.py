@@ -195,25 +195,25 @@ def cross_validation_factor(folds: int) -> float:
 def measure_errors(cross_validated: Measured, folds: int, held_out: dict[str, Measured]) -> dict[str, Any]:
     """Describe the errors of one target with their standard errors.
 
-    A few held-out rows often lack the large errors that matter most, and then their spread is too small. The
-    spread of the out-of-fold errors, of many more rows, is therefore the least that is assumed. Its ratio to
-    the spread of the held-out errors of the fitted model is applied to the baselines too.
+    Each model has the standard error of its own held-out errors (`Measured.of`). A few held-out compounds
+    often lack the large errors that matter most, and their spread is then too small. The spread of the
+    out-of-fold errors, of many more compounds, is therefore the least for all models. It does not depend on
+    the spread of a few held-out errors, which may be near zero by chance.
 
-    `held_out` has the errors on held-out rows: of the fitted model, then of baselines.
+    `held_out` has the errors on held-out rows: of the fitted model and of baselines.
 
     Returns:
         `cross_validated` and `test`, the errors, and `standard_errors` with the same keys; None where one is
         not defined.
+
+    Source: Cameron and Miller 2015, "A Practitioner's Guide to Cluster-Robust Inference", section VI: with
+    few clusters, the estimated variance is too small, also with the factor G / (G - 1).
     """
-    plain, first = cross_validated.standard_error, next(iter(held_out.values()), None)
-    least = plain * np.sqrt(cross_validated.rows / first.rows) if first and first.rows else float("nan")
-    factor = 1.0
-    if first and first.standard_error > 0 and np.isfinite(least):
-        factor = max(1.0, least / first.standard_error)
-    errors = {
-        name: _defined(float(np.fmax(factor * measured.standard_error, least)))
-        for name, measured in held_out.items()
-    }
+    plain = cross_validated.standard_error
+    errors = {}
+    for name, measured in held_out.items():
+        least = plain * np.sqrt(cross_validated.rows / measured.rows) if measured.rows else float("nan")
+        errors[name] = _defined(float(np.fmax(measured.standard_error, least)))
     return {
         "cross_validated": cross_validated.value,
         "test": {name: measured.value for name, measured in held_out.items()},

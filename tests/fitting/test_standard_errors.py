@@ -94,9 +94,19 @@ def test_the_spread_of_many_rows_is_the_least_for_a_few_held_out_rows():
     assert found["test"] == {"fit": 0.6, "forest": 0.7}
     errors = found["standard_errors"]
     assert errors["cross_validated"] == pytest.approx(0.15)  # times 1.5 for five folds
-    assert errors["test"] == pytest.approx({"fit": 0.4, "forest": 0.6})  # 0.1 * sqrt(400 / 25) is 0.4
+    assert errors["test"] == pytest.approx({"fit": 0.4, "forest": 0.4})  # 0.1 * sqrt(400 / 25)
     errors = measure_errors(many, 5, {"fit": wild, "forest": calm})["standard_errors"]
     assert errors["test"] == pytest.approx({"fit": 0.9, "forest": 0.4})
+
+
+def test_nearly_equal_held_out_errors_do_not_change_the_standard_errors_of_other_models():
+    draw, groups = np.random.default_rng(0), np.arange(12) // 3
+    many = Measured.of("regression", draw.normal(size=300), np.zeros(300), np.arange(300) // 3)
+    alike = Measured.of("regression", 0.5 + 1e-6 * draw.normal(size=12), np.zeros(12), groups)
+    forest = Measured.of("regression", np.repeat([0.1, 0.4, 0.9, 1.6], 3), np.zeros(12), groups)
+    errors = measure_errors(many, 5, {"fit": alike, "forest": forest})["standard_errors"]["test"]
+    assert errors["forest"] == pytest.approx(np.std([0.1, 0.4, 0.9, 1.6], ddof=1) / 2)
+    assert errors["fit"] == pytest.approx(many.standard_error * 5)  # 25 times the rows
 
 
 def test_one_held_out_compound_has_the_spread_of_the_others():
