@@ -29,6 +29,7 @@ from molslice.folders.fitted import (
     ROW_COLUMNS,
     ROWS,
     TABLE_ROWS,
+    limit_columns,
     row_columns,
     save_learners,
 )
@@ -308,8 +309,8 @@ def _rows_table(
     given += [name for name in [data.partner] if name is not None]
     predicted = prediction_row_columns(data.names, data.types, given)
     header = [*ROW_COLUMNS, *columns, *predicted, *given]
-    limits = [] if data.bounds is None else [f"{name}_limit" for name in columns]
-    for name in [*limits, *data.identifiers]:
+    header += [] if data.bounds is None else limit_columns(columns, header)
+    for name in data.identifiers:
         while name in header:
             name += "_"
         header.append(name)

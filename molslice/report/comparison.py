@@ -482,7 +482,7 @@ def _difference_table(differences: Sequence[Difference]) -> Html:
     header = ["target", "model", "reference", "metric", "unit", "molecules"]
     header += ["error", "of the reference", "difference"]
     note = (
-        "Differences are measured on the molecules that both models held out, so that they have smaller "
+        "Differences are measured on the exact values that both models held out, so that they have smaller "
         f"standard errors than the errors. A difference is clear from {CLEAR:g} standard errors."
     )
     return section(table(header, rows), paragraph(note, soft=True))

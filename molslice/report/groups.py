@@ -29,7 +29,7 @@ class Group:
 
     Attributes:
         name: What the molecules have in common.
-        count: Number of molecules with a known target.
+        count: Number of molecules with a value or a limit.
         error: The value of `group_metric`; NaN if it is not defined.
         spread: Its standard error; NaN for fewer than two molecules and where `error` is NaN.
     """
@@ -120,7 +120,9 @@ def group_metric(measured: Measured, target: int) -> str:
 def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
     """Compute the metric of a target for each group with known values; see `group_metric`."""
     split, several, metric = measured.judged, measured.types[target].several, group_metric(measured, target)
-    known, truth, columns = split.known(target), split.truth[:, target], split.columns[target]
+    known, values = split.measured(target)
+    truth, columns = np.full(len(split.truth), np.nan), split.columns[target]
+    truth[known] = values
     predicted = split.values(target) if several is None else split.predicted[:, columns]
     predictor, folds = measured.predictor, None
     if measured.is_learned and isinstance(predictor, FittedPredictor):

@@ -1,6 +1,7 @@
 """Predictions of the splits of a data set for a report."""
 
 import csv
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
-from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, row_columns
+from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, limit_columns, row_columns
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
@@ -37,6 +38,8 @@ class SplitPredictions:
         truth: Targets, float64 [n, T], NaN where missing.
         predicted: Predictions, float64 [n, C], with the columns of `Predictions`.
         columns: The columns of each target.
+        bounds: The least and the largest possible value of limits, such as `>10`, float64 [2, n, T], NaN
+            where there is no limit; None without limits.
     """
 
     name: str
@@ -46,6 +49,7 @@ class SplitPredictions:
     truth: np.ndarray
     predicted: np.ndarray
     columns: Sequence[slice]
+    bounds: np.ndarray | None = None
 
     @property
     def is_out_of_fold(self) -> bool:
@@ -62,8 +66,26 @@ class SplitPredictions:
         return self.predicted[:, self.columns[target].start]
 
     def known(self, target: int) -> np.ndarray:
-        """Return the positions of the rows with a value and a prediction of a target, int64 [k]."""
+        """Return the positions of the rows with an exact value and a prediction of a target, int64 [k]."""
         return np.flatnonzero(np.isfinite(self.truth[:, target]) & np.isfinite(self.values(target)))
+
+    def measured(self, target: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of the rows with a value or a limit, and a prediction, and their values.
+
+        The value of a limit is the possible value nearest to the prediction. A limit that is met thus has no
+        error, and the error of another one is the distance to it, as in the errors that `fit` announces.
+
+        Returns:
+            int64 [k] and float64 [k].
+        """
+        truth, predicted = self.truth[:, target], self.values(target)
+        truth = np.where(np.isfinite(truth), truth, np.clip(predicted, *self.limits(target)))
+        known = np.flatnonzero(np.isfinite(truth) & np.isfinite(predicted))
+        return known, truth[known]
+
+    def limits(self, target: int) -> np.ndarray:
+        """Return the least and the largest possible value of limits, float64 [2, n]; see `bounds`."""
+        return np.full((2, len(self.truth)), np.nan) if self.bounds is None else self.bounds[..., target]
 
     def unpredicted(self, target: int) -> int:
         """Return the number of rows with a value of a target but without a finite prediction."""
@@ -92,6 +114,11 @@ class Measured:
     def types(self) -> tuple[TargetType, ...]:
         """What each target is."""
         return self.predictor.types
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether some values are limits."""
+        return any(split.bounds is not None and np.isfinite(split.bounds).any() for split in self.splits)
 
     @property
     def truth_word(self) -> str:
@@ -136,7 +163,9 @@ class Measured:
         kept = read_rows(model, model.folder / HELD_OUT)
         count, columns = len(kept.truth), [*column_slices(model.types)]
         places = np.arange(count)
-        return SplitPredictions("held-out", True, count, places, kept.truth, kept.predicted, columns)
+        return SplitPredictions(
+            "held-out", True, count, places, kept.truth, kept.predicted, columns, kept.bounds
+        )
 
     @property
     def trained(self) -> int:
@@ -181,37 +210,41 @@ def measure(
             f"a report is about molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
     check_targets(predictor, dataset)
-    kept = _kept_predictions(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
+    kept = _kept_rows(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
     splits, columns = [], [*column_slices(predictor.types)]
     for name in [name for name in SPLITS if name in dataset.splits]:
         rows = dataset.rows(name)
         labels = np.asarray(dataset.targets)[rows]
-        rows = rows[np.isfinite(labels).any(1) & (np.asarray(dataset.num_tokens)[rows] > 0)]
+        known = np.isfinite(labels)
+        if kept is not None and kept.bounds is not None:
+            known |= ~np.isnan(kept.bounds[0, rows])
+        rows = rows[known.any(1) & (np.asarray(dataset.num_tokens)[rows] > 0)]
         if not len(rows):
             continue
         some = rows
         if len(rows) > most_rows:
             some = np.sort(np.random.default_rng(0).choice(rows, most_rows, replace=False))
-        truth = np.asarray(dataset.targets)[some].astype(np.float64)
+        truth, bounds = np.asarray(dataset.targets)[some].astype(np.float64), None
         if kept is None:
             predicted = predictor.predict_dataset(dataset, some, progress=progress).values
         else:
-            predicted = kept[some]
+            predicted = kept.predicted[some]
+            bounds = None if kept.bounds is None else kept.bounds[:, some]
         unseen = name != "train" or kept is not None
         predicted = predicted.astype(np.float64)
-        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns))
+        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns, bounds))
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
     return Measured(predictor, dataset, tuple(splits), is_own, threshold)
 
 
-def _kept_predictions(predictor: FittedPredictor, dataset: MoleculeDataset) -> np.ndarray | None:
-    """Read the predictions in `rows.csv`, float64 [rows, C]; None for other data or use of mixtures."""
+def _kept_rows(predictor: FittedPredictor, dataset: MoleculeDataset) -> "KeptRows | None":
+    """Read `rows.csv`; None for other data or use of mixtures."""
     path = predictor.folder / ROWS
     treated, model = (predictor.fragment, predictor.wildcards), predictor.model
     if dataset.source != str(path) or treated != (model.fragment, model.wildcards):
         return None
-    return read_rows(predictor, path).predicted
+    return read_rows(predictor, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +257,7 @@ class KeptRows:
         truth: Measured values, float64 [n, T], NaN where missing.
         predicted: Predictions, float64 [n, C], with the columns of `Predictions`; NaN where missing.
         is_test: Whether the row is held out, bool [n].
+        bounds: See `SplitPredictions`.
     """
 
     smiles: Sequence[str]
@@ -231,6 +265,7 @@ class KeptRows:
     truth: np.ndarray
     predicted: np.ndarray
     is_test: np.ndarray
+    bounds: np.ndarray | None
 
 
 def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
@@ -254,6 +289,11 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
             [read_value(row[name], one) for name, one in zip(measured, types, strict=True)] for row in rows
         ]
         numbers = [[float(row[name] or "nan") for name in predicted] for row in rows]
+        bounds = None
+        limits = limit_columns(measured, [*ROW_COLUMNS, *measured, *predicted, *given])
+        if {*limits} <= {*(reader.fieldnames or ())}:
+            cells = [[read_limit(row[name]) for name in limits] for row in rows]
+            bounds = np.array(cells, dtype=np.float64).reshape(len(rows), -1, 2).transpose(2, 0, 1)
     except (TypeError, ValueError) as error:
         raise MolsliceError(f"cannot read {path}: {error}") from error
     return KeptRows(
@@ -262,7 +302,14 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
         np.array(truth, dtype=np.float64).reshape(-1, len(measured)),
         np.array(numbers, dtype=np.float64).reshape(-1, len(predicted)),
         np.array([row[ROW_COLUMNS[1]] == "test" for row in rows], dtype=bool),
+        bounds,
     )
+
+
+def read_limit(cell: str) -> tuple[float, float]:
+    """Return the least and the largest possible value of a limit, such as `>1.0 <5.0`; NaN without one."""
+    sides = {text[0]: float(text[1:]) for text in cell.split()}
+    return (sides.get(">", -math.inf), sides.get("<", math.inf)) if sides else (math.nan, math.nan)
 
 
 def read_value(cell: str, of_target: TargetType) -> float:

@@ -148,6 +148,11 @@ def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> 
     return _framed(head, "".join(lines))
 
 
+def limits_text(count: int) -> str:
+    """Return how many of some rows have a limit, to stand after their number; "" if none has."""
+    return f" ({count:,} limit{'s' * (count != 1)})" if count else ""
+
+
 def share_text(part: int, count: int) -> str:
     """Return a share of `count` molecules as a percentage, or as `3 of 4` if they are fewer than `FEW`."""
     if not count:

@@ -44,6 +44,7 @@ from molslice.report.page import (
     figures,
     heading,
     in_both_schemes,
+    limits_text,
     paragraph,
     section,
     share_text,
@@ -63,6 +64,10 @@ MOLECULES = 6  # drawn in each group
 LISTED_ROWS = 4  # of a molecule that was measured several times
 FEWEST = 5  # molecules of an element that has a row
 COVERAGE = ("rows", "interval", "covered")
+LIMITS = (
+    "Errors count limits, such as >10, as fit does: a limit that is met has no error, and the error of "
+    "another one is the distance to it."
+)
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the probability of class 1
 WIDTH_LEVEL = 0.9  # of the intervals whose width is drawn
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
@@ -73,12 +78,14 @@ def errors(measured: Measured) -> Html:
     tables: dict[tuple[str, ...], list[list[str]]] = {}  # by the names of the errors
     for index, (name, unit) in enumerate(_targets(measured)):
         for split in measured.splits:
-            known = split.known(index)
+            known, truth = split.measured(index)
+            exact = np.isfinite(split.truth[known, index])
             if measured.types[index].has_classes:
                 scores = _class_errors(measured, split, index)
             else:
-                scores = _value_errors(split.truth[known, index], split.values(index)[known])
-            cells = [with_unit(name, unit), split.label, f"{len(known):,}"]
+                scores = _value_errors(truth, split.values(index)[known], exact)
+            count = f"{len(known):,}{limits_text(int((~exact).sum()))}"
+            cells = [with_unit(name, unit), split.label, count]
             rows = tables.setdefault(tuple(scores), [])
             rows.append([*cells, *map(format_metric, scores.values())])
     notes = [
@@ -100,6 +107,8 @@ def errors(measured: Measured) -> Html:
         note = f"{measured.judged.name}: the model was trained on {seen} molecules; its error for new ones is"
         notes.append(paragraph(f"{note} larger.", soft=True))
     parts = [table(["target", "split", "molecules", *names], rows) for names, rows in tables.items()]
+    if measured.has_limits:
+        notes.append(paragraph(f"{LIMITS} R² and Spearman are of exact values only.", soft=True))
     parts += notes
     if isinstance(measured.predictor, FittedPredictor):
         parts.append(table(*result_rows(measured.predictor.model.about), "Compared with baselines"))
@@ -146,12 +155,19 @@ def predictions(measured: Measured) -> Html:
         parity = draw_parity(measured.splits, index, unit, measured.truth_word, logarithmic=logarithmic)
         missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
         known = "measurements" if isinstance(model, FittedPredictor) else "reference values"
-        charts.append((parity, f"{name}: predictions against {known}{missing}."))
-        caption = f"{name}: errors on {rows_label} molecules; the outermost 0.5% are in the outermost bars"
+        only = _exact_only(measured)
+        charts.append((parity, f"{name}: predictions against {known}{only}{missing}."))
+        caption = (
+            f"{name}: errors on {rows_label} molecules{only}; the outermost 0.5% are in the outermost bars"
+        )
         caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, measured.truth_word, logarithmic=logarithmic)
         charts.append((errors, f"{caption}."))
     return section(*tables, figures(charts), *_left_out(measured))
+
+
+def _exact_only(measured: Measured) -> str:
+    return ", exact values only" if measured.has_limits else ""
 
 
 def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
@@ -189,7 +205,7 @@ def uncertainty(measured: Measured) -> Html:
         lead = (
             f"The {' and '.join(kinds)} of these rows are computed from the out-of-fold predictions of the "
             f"same rows, so that about the stated share is covered in any case; their {sizes} tell how much "
-            "the model knows."
+            "the model knows." + " Limits that are met are left out." * measured.has_limits
         )
     charts, rows, notes, tables = [], [], [], list[Html]()
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
@@ -290,6 +306,8 @@ def groups(measured: Measured) -> Html:
         paragraph(
             f"Errors on {measured.judged.label} molecules. A molecule is in the group of each of its "
             f"elements. Elements of fewer than {FEWEST} molecules are not listed."
+            + f" {LIMITS}"
+            * measured.has_limits
         )
     ]
     kinds = {"heavy atoms": by_size(measured), "element": by_element(measured)}
@@ -317,7 +335,8 @@ def examples(measured: Measured) -> Html:
         order = known[np.argsort(-off, kind="stable")]
         for title, chosen in (("Worst", order[:MOLECULES]), ("Best", order[::-1][:MOLECULES])):
             drawn = [_card(measured, int(place), index, unit, identifiers, table_rows) for place in chosen]
-            parts.append(cards(f"{title} predictions of {name}, {split.label}", drawn))
+            title = f"{title} predictions of {name}, {split.label}{_exact_only(measured)}"
+            parts.append(cards(title, drawn))
     if table_rows is not None:
         command = shlex.join(["molslice", "suspects", short_name(measured.predictor)])
         note = f"To list measured values that may be wrong, and pairs of similar molecules: {command}"
@@ -343,7 +362,7 @@ def data(measured: Measured) -> Html:
                 moments = [format_metric(float(known.mean())), format_metric(float(known.std()))]
                 values.append([with_unit(name, unit), split.name, *moments, *cut])
     names = ["mean", "sd", "minimum", "5%", "median", "95%", "maximum"]
-    judged, word = measured.judged, measured.truth_word.capitalize()
+    judged, word, only = measured.judged, measured.truth_word.capitalize(), _exact_only(measured)
     sizes = np.asarray(dataset.store.num_atoms)[dataset.labeled_rows(judged.name)]
     elements = ", ".join(
         f"{symbol} {share_text(int(has.sum()), len(has))}" for symbol, has in by_element(measured).items()
@@ -353,7 +372,7 @@ def data(measured: Measured) -> Html:
     parts = [
         paragraph(f"Source: {with_short_name(dataset.source, measured.predictor)}"),
         table(["split", "rows"], rows),
-        *([table(["target", "split", *names], values, f"{word} values")] * bool(values)),
+        *([table(["target", "split", *names], values, f"{word} values{only}")] * bool(values)),
         *([table(["target", "split", "class", "rows", "share"], counts, f"{word} classes")] * bool(counts)),
         paragraph(f"Heavy atoms in {judged.name}: {low:.0f} to {high:.0f}, median {middle:.0f}."),
         paragraph(f"Molecules of {judged.name} with each element{sampled}: {elements}."),
@@ -392,14 +411,15 @@ def _left_out(measured: Measured) -> list[Html]:
     return [paragraph(f"The first {MOST_TARGETS} of {count} targets are shown.", soft=True)]
 
 
-def _value_errors(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+def _value_errors(truth: np.ndarray, predicted: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    """Return the errors of numbers, [n] each; `exact` is whether a value is no limit, bool [n]."""
     names = ("MAE", "RMSE", "R²", "Spearman")
     if not len(truth):
         return dict.fromkeys(names, math.nan)
-    off = predicted - truth
-    spread = ((truth - truth.mean()) ** 2).sum()
-    share = 1 - float((off**2).sum() / spread) if spread > 0 else math.nan
-    rank = rank_correlation(predicted, truth)
+    off, exact_truth = predicted - truth, truth[exact]
+    spread = ((exact_truth - exact_truth.mean()) ** 2).sum() if exact.any() else 0.0
+    share = 1 - float((off[exact] ** 2).sum() / spread) if spread > 0 else math.nan
+    rank = rank_correlation(predicted[exact], exact_truth)
     errors = float(np.abs(off).mean()), float(np.sqrt((off**2).mean())), share, rank
     return dict(zip(names, errors, strict=True))
 

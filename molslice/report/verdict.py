@@ -14,7 +14,7 @@ from molslice.fitting.card import NAMES
 from molslice.fitting.standard_errors import Measured as Error
 from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, SplitPredictions
-from molslice.report.page import FEW, share_text
+from molslice.report.page import FEW, limits_text, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.uncertainty.rounding import rounded_error
@@ -50,8 +50,10 @@ class _Case:
         split: The rows.
         kind: What the rows are, such as `held-out`.
         recorded: Their place in the errors of `fit.json`; "" if it does not have them.
-        truth: Measured values or indices of classes, float64 [n].
+        truth: Measured values or indices of classes, float64 [n]; of limits, the possible values nearest to
+            the predictions.
         predicted: Predictions, float64 [n, columns of the target].
+        bounds: The least and the largest possible value of limits, float64 [2, n], NaN for exact values.
     """
 
     measured: Measured
@@ -61,6 +63,12 @@ class _Case:
     recorded: str
     truth: np.ndarray
     predicted: np.ndarray
+    bounds: np.ndarray
+
+    @property
+    def is_exact(self) -> np.ndarray:
+        """Whether a value is no limit, bool [n]."""
+        return np.isnan(self.bounds[0])
 
     @property
     def several(self) -> SeveralClasses | None:
@@ -75,15 +83,15 @@ class _Case:
     def announced(self, metric: str, error: Error) -> tuple[float, float]:
         """Return a metric and its standard error, of a fit as in `fit.json`."""
         of_record = self.of_record(metric, self.recorded)
-        if of_record is not None and np.isclose(of_record[0], error.value, rtol=1e-3):  # not with limits
+        if of_record is not None and np.isclose(of_record[0], error.value, rtol=1e-3):  # not of a sample
             return of_record
         return error.value, error.standard_error
 
     def stated(self, metric: str, error: Error) -> str:
         """Write a metric with its standard error and the rows."""
         value, spread = self.announced(metric, error)
-        count = len(self.truth)
-        return f"{rounded_error(value, spread)}{self.unit(metric)} on {count:,} {self.kind} molecules"
+        rows = f"{len(self.truth):,} {self.kind} molecules{limits_text(int((~self.is_exact).sum()))}"
+        return f"{rounded_error(value, spread)}{self.unit(metric)} on {rows}"
 
     def of_record(self, metric: str, place: str) -> tuple[float, float] | None:
         """Return a metric in `fit.json` with its standard error, NaN if unknown; None if it is not there."""
@@ -133,12 +141,12 @@ def _cases(measured: Measured, target: int) -> Iterator[_Case]:
         learned = [split for split in measured.splits if of_fit and split.is_out_of_fold]
         splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
-        known = split.known(target)
-        truth, predicted = split.truth[known, target], split.predicted[known, split.columns[target]]
+        known, truth = split.measured(target)
+        predicted, bounds = split.predicted[known, split.columns[target]], split.limits(target)[:, known]
         if _is_logarithmic(measured, target):
             positive = (truth > 0) & (predicted[:, 0] > 0)
-            truth, predicted = truth[positive], predicted[positive]
-        yield _Case(measured, target, split, kind, recorded, truth, predicted)
+            truth, predicted, bounds = truth[positive], predicted[positive], bounds[:, positive]
+        yield _Case(measured, target, split, kind, recorded, truth, predicted, bounds)
 
 
 def _verdict(measured: Measured, target: int) -> str:
@@ -150,7 +158,7 @@ def _verdict(measured: Measured, target: int) -> str:
             f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules."
         )
     for case in _cases(measured, target):
-        if len(case.truth) >= FEWEST and (sentence := describe(case)):
+        if case.is_exact.sum() >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
         return "no verdict, because the model was trained on all molecules with a value."
@@ -163,14 +171,17 @@ def _is_logarithmic(measured: Measured, target: int) -> bool:
 
 
 def _of_number(case: _Case) -> str:
-    truth, predicted = case.truth, case.predicted[:, 0]
+    truth, predicted, exact = case.truth, case.predicted[:, 0], case.is_exact
     metric, logarithmic = "mae", _is_logarithmic(case.measured, case.target)
     shown = case.error("mae", predicted)
+    middle = np.full(len(truth), np.median(truth[exact]))
+    truth_for_median = np.where(exact, truth, np.clip(middle, *case.bounds))
     if logarithmic:  # errors are compared on the scale that is learned
         metric, shown = "fold_error", case.error("fold_error", predicted)
-        truth, predicted = np.log10(truth), np.log10(predicted)
-    off, without = np.abs(predicted - truth), np.abs(np.median(truth) - truth)
-    distance = float(np.quantile(off, INSIDE))
+        columns = truth, predicted, middle, truth_for_median
+        truth, predicted, middle, truth_for_median = map(np.log10, columns)
+    off, without = np.abs(predicted - truth), np.abs(middle - truth_for_median)
+    distance = float(np.quantile(off[exact | (off > 0)], INSIDE))  # a limit that is met says nothing of it
     start = f"{_label(metric)} {case.stated(metric, shown)}"
     median = 10.0 ** without.mean() if logarithmic else without.mean()
     compared = f"the error of predicting the median for all ({_short(median)})"
@@ -178,9 +189,10 @@ def _of_number(case: _Case) -> str:
         return f"{start}, not clearly below {compared}. Not useful yet.{case.reservations(metric)}"
     lower = f"{1 - off.mean() / without.mean():.0%} below {compared}{' on a logarithmic scale' * logarithmic}"
     reach = f"a factor of {_short(10.0**distance)}" if logarithmic else _short(distance) + case.unit("mae")
-    rank = rank_correlation(predicted, truth)
+    rank = rank_correlation(predicted[exact], truth[exact])
     decisions = f"{'but' if rank >= RANKS_WEAKLY else 'and'} not for decisions within {reach} of a threshold"
-    return f"{start}, {lower}. {_ranking(rank)}, {decisions}.{case.reservations(metric)}"
+    ranking = _ranking(rank, " of exact values" * (not exact.all()))
+    return f"{start}, {lower}. {ranking}, {decisions}.{case.reservations(metric)}"
 
 
 def _of_classes(case: _Case) -> str:
@@ -237,8 +249,8 @@ def _is_clear(gains: np.ndarray) -> bool:
     return bool(gains.mean() > CLEAR * gains.std(ddof=1) / math.sqrt(len(gains)))
 
 
-def _ranking(rank: float) -> str:
-    number = f"rank correlation {rank:.2f}" if math.isfinite(rank) else "all predictions are equal"
+def _ranking(rank: float, of_which: str = "") -> str:
+    number = f"rank correlation {rank:.2f}{of_which}" if math.isfinite(rank) else "all predictions are equal"
     return f"{_usefulness(rank, RANKS, RANKS_WEAKLY)} ({number})"
 
 

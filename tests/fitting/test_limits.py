@@ -2,6 +2,8 @@
 
 import csv
 import json
+import math
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +16,10 @@ from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, FIT, ROWS
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
+from molslice.report.measure import read_limit
+from molslice.tasks.metrics import format_metric
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 from tests.fitting.test_fit import read_rows, write_table
 from tests.inference.models import embedded_smiles
 
@@ -307,12 +312,39 @@ def test_intervals_come_from_exact_values_and_violated_limits(model):
     assert predictor.predict_with_errors(["CCO"], interval=0.9).upper is not None
 
 
-def test_evaluate_and_the_report_measure_exact_values(model, tmp_path, capsys):
+def test_evaluate_measures_exact_values(model, capsys):
     folder, about = model
     assert main(["evaluate", str(folder), "--json", "--quiet"]) == 0
     (target,) = json.loads(capsys.readouterr().out)["targets"]
     assert target["count"] == about["results"][0]["test_rows"] - about["results"][0]["test_limits"]
-    assert main(["report", str(folder), "--out", str(tmp_path / "report.html"), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_the_report_counts_limits_as_the_fit_does(model, table, tmp_path, capsys, refit):
+    folder, about = (
+        (tmp_path / "model", fitted(table, "cell", tmp_path / "model", refit=True)) if refit else model
+    )
+    page, (result,) = tmp_path / "report.html", about["results"]
+    capsys.readouterr()
+    assert main(["report", str(folder), "--out", str(page), "--json", "--quiet"]) == 0
+    verdict, text = json.loads(capsys.readouterr().out)["verdict"][0], page.read_text()
+    rows = f"{result['train_rows']} cross-validated molecules ({result['train_limits']} limits)"
+    error = rounded_error(result["cross_validated"], result["standard_errors"]["cross_validated"])
+    assert verdict.startswith(f"cell: error {error} on {rows}, ")
+    assert " of exact values), " in verdict
+    rows = f"{result['train_rows']} ({result['train_limits']} limits)"
+    errors = f"<td>cross-validated</td><td>{rows}</td><td>{format_metric(result['cross_validated'])}</td>"
+    assert errors in re.sub(r"<td [^>]*>", "<td>", text)
+    assert text.count("a limit that is met has no error") >= 2
+    for caption in ("predictions against measurements", "Worst predictions of cell, ", "Measured values"):
+        start = text.index(caption)
+        assert "exact values only" in text[start : start + 80]
+
+
+def test_limits_of_both_sides_are_read_from_the_rows():
+    assert read_limit(">20.0 <60.0") == (20.0, 60.0)
+    assert read_limit("<-2.5") == (-math.inf, -2.5)
+    assert np.isnan(read_limit("")).all()
 
 
 @pytest.mark.parametrize("column", ["cell", "cut"])
