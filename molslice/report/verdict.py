@@ -21,6 +21,7 @@ from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
 FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
+FEW_HELD_OUT = 100  # fewer held-out rows stand after the cross-validated ones, as in the table of a fit
 ROUGH = " There are few molecules, so these numbers are rough."
 CLEAR = 2.0  # standard errors of a difference
 RANKS, RANKS_WEAKLY = 0.5, 0.3  # rank correlations
@@ -108,28 +109,33 @@ class _Case:
             value, spread = ((one or {}).get(NAMES[0]) for one in (value, spread))
         return None if value is None else (value, math.nan if spread is None else spread)
 
+    @property
+    def held_out_rows(self) -> int:
+        """Number of held-out rows of a fit."""
+        assert isinstance(self.measured.predictor, FittedPredictor)
+        return self.measured.predictor.model.about["results"][self.target]["test_rows"]
+
     def unit(self, metric: str) -> str:
         """Return the unit of a metric after a blank; "" without one."""
         unit = self.measured.predictor.target_units[self.target]
         return f" {unit}" if unit and metric == "mae" else ""
 
     def reservations(self, metric: str) -> str:
-        """Say what to keep in mind: few rows, with the cross-validated error, and learned molecules."""
-        notes = []
-        if len(self.truth) < SMALL:
-            notes.append(ROUGH)
-            other = self.of_record(metric, "cross_validated")
-            if self.recorded == "test" and other is not None:
-                notes.append(
-                    f" The cross-validated {_label(metric)} is {rounded_error(*other)}{self.unit(metric)}."
-                )
+        """Say what to keep in mind: few rows, the other error of a fit, and learned molecules."""
+        notes = [ROUGH] * (len(self.truth) < SMALL)
+        place, other = "cross_validated", f"cross-validated {_label(metric)}"
+        if self.recorded == place:
+            place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out molecules"
+        if self.recorded and (error := self.of_record(metric, place)) is not None:
+            notes.append(f" The {other} is {rounded_error(*error)}{self.unit(metric)}.")
         if self.split is self.measured.judged and (trained := self.measured.trained):
             notes.append(f" The model was trained on at least {trained:,} of these molecules.")
         return "".join(notes)
 
 
-def _cases(measured: Measured, target: int) -> Iterator[_Case]:
-    """Yield what a verdict may come from, the held-out rows first."""
+def _cases(measured: Measured, target: int) -> list[_Case]:
+    """List what a verdict may come from: the held-out rows, before or after the cross-validated ones."""
+    cases = list[_Case]()
     judged, splits = measured.judged, list[tuple[SplitPredictions, str, str]]()
     if (held_out := measured.held_out) is not None:
         splits.append((held_out, "held-out", "test"))
@@ -146,7 +152,8 @@ def _cases(measured: Measured, target: int) -> Iterator[_Case]:
         if _is_logarithmic(measured, target):
             positive = (truth > 0) & (predicted[:, 0] > 0)
             truth, predicted, bounds = truth[positive], predicted[positive], bounds[:, positive]
-        yield _Case(measured, target, split, kind, recorded, truth, predicted, bounds)
+        cases.append(_Case(measured, target, split, kind, recorded, truth, predicted, bounds))
+    return sorted(cases, key=lambda case: case.recorded == "test" and len(case.truth) < FEW_HELD_OUT)
 
 
 def _verdict(measured: Measured, target: int) -> str:

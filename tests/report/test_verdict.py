@@ -20,6 +20,7 @@ from molslice.report.verdict import verdicts
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.types import MolsliceError
+from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import embedded_smiles
 
 NUMBER, TWO = TargetType("regression"), TargetType("classification", words=("inactive", "active"))
@@ -178,7 +179,9 @@ def fit(tmp_path_factory):
     return folder / "model"
 
 
-def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
+@pytest.mark.parametrize("few", [10, 100])
+def test_the_error_of_more_rows_comes_first_in_the_verdict_of_a_fit(fit, tmp_path, capsys, monkeypatch, few):
+    monkeypatch.setattr("molslice.report.verdict.FEW_HELD_OUT", few)
     page = tmp_path / "page.html"
     capsys.readouterr()
     assert main(["report", str(fit), "--out", str(page), "--json", "--quiet"]) == 0
@@ -189,10 +192,19 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     error = float(np.abs(kept.truth[:, 0] - kept.predicted[:, 0]).mean())
     record = json.loads((fit / "fit.json").read_text())["results"][0]
     assert record["test"]["molslice fit"] == pytest.approx(error)
-    start, _, rest = lines[0].partition(" ± ")
-    assert float(start.removeprefix("size: error ")) == pytest.approx(error, rel=0.05)
-    assert f" nm on {len(kept.truth)} held-out molecules" in rest
-    assert " There are few molecules, so these numbers are rough. The cross-validated error is " in rest
+    spreads = record["standard_errors"]
+    held_out = f"{rounded_error(error, spreads['test']['molslice fit'])} nm"
+    cross_validated = f"{rounded_error(record['cross_validated'], spreads['cross_validated'])} nm"
+    if few > len(kept.truth):
+        assert lines[0].startswith(f"size: error {cross_validated} on 120 cross-validated molecules, ")
+        assert lines[0].endswith(f" The error on {len(kept.truth)} held-out molecules is {held_out}.")
+        assert "rough" not in lines[0]
+    else:
+        assert lines[0].startswith(f"size: error {held_out} on {len(kept.truth)} held-out molecules, ")
+        assert lines[0].endswith(
+            f" There are few molecules, so these numbers are rough. The cross-validated error is "
+            f"{cross_validated}."
+        )
     text = page.read_text()
     assert all(f"<p>{line}</p>" in text for line in lines)
     assert text.index(lines[0]) < text.index("Sections")  # at the top
@@ -202,17 +214,6 @@ def test_the_verdict_of_a_fit_is_about_its_held_out_rows(fit, tmp_path, capsys):
     assert "The intervals and sets of these rows are computed from the out-of-fold" in text
     assert "ROC on cross-validated molecules; the dot is a threshold of 0.5." in text
     assert "Other thresholds of the probability of" in text
-
-
-def test_too_few_held_out_rows_leave_the_verdict_to_the_cross_validated_ones(
-    fit, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr("molslice.report.verdict.FEWEST", 99)
-    capsys.readouterr()
-    assert main(["report", str(fit), "--out", str(tmp_path / "page.html"), "--json", "--quiet"]) == 0
-    lines = json.loads(capsys.readouterr().out)["verdict"]
-    assert " nm on 120 cross-validated molecules" in lines[0]
-    assert "rough" not in lines[0]
 
 
 def test_drawings_have_a_dark_form(fit, tmp_path):
