@@ -72,5 +72,6 @@ def run(args: argparse.Namespace) -> int:
     if say_failed_rows(report, args.output, "embedding"):
         return 1
     tell_treated_rows(report.replaced, report.wildcards)
-    tell(f"{report.rows} rows of {len(report.columns)} numbers written to {args.output}")
+    rows = f"{report.rows} row{'s' * (report.rows != 1)}"
+    tell(f"{rows} of {len(report.columns)} numbers written to {args.output}")
     return 0

@@ -263,5 +263,6 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
             f"warning: {report.not_converged} of {report.rows} explanations are not converged; see the field "
             f"warning in {args.out}/explanations.jsonl"
         )
-    tell(f"{report.rows - report.failed} pictures written to {args.out}")
+    drawn = report.rows - report.failed
+    tell(f"{drawn} picture{'s' * (drawn != 1)} written to {args.out}")
     return 0
