@@ -170,7 +170,7 @@ def draw_errors(
     axes.axvline(0.0, color=INK, linewidth=0.8)
     label = f"log10 of predicted / {truth_word}"
     label = label if logarithmic else with_unit(f"predicted minus {truth_word}", unit)
-    axes.set(xlabel=literal(label), ylabel=f"{split.label} molecules")
+    axes.set(xlabel=literal(label), ylabel=f"{split.label} rows")
 
 
 def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np.ndarray:

@@ -116,6 +116,15 @@ class Measured:
         return self.predictor.types
 
     @property
+    def noun(self) -> str:
+        """What rows are called: `molecules`, or `rows` if a molecule may have several."""
+        model = self.predictor
+        if not isinstance(model, FittedPredictor):
+            return "molecules"
+        several = model.condition_names or model.fit_options.get("duplicates") == "keep"
+        return "rows" if several else "molecules"
+
+    @property
     def has_limits(self) -> bool:
         """Whether some values are limits."""
         return any(split.bounds is not None and np.isfinite(split.bounds).any() for split in self.splits)

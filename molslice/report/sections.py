@@ -90,7 +90,8 @@ def errors(measured: Measured) -> Html:
             rows.append([*cells, *map(format_metric, scores.values())])
     notes = [
         paragraph(
-            f"{split.label}: {len(split.rows):,} of {split.total:,} molecules, drawn at random.", soft=True
+            f"{split.label}: {len(split.rows):,} of {split.total:,} {measured.noun}, drawn at random.",
+            soft=True,
         )
         for split in measured.splits
         if len(split.rows) < split.total
@@ -98,15 +99,13 @@ def errors(measured: Measured) -> Html:
     for split in measured.splits:
         for index, (name, _) in enumerate(_targets(measured)):
             if count := split.unpredicted(index):
-                measured_rows = count + len(split.known(index))
-                note = (
-                    f"{split.label}: {count:,} of {measured_rows:,} molecules with a value of {name} have no"
-                )
-                notes.append(paragraph(f"{note} finite prediction and are left out.", soft=True))
+                rows = f"{count:,} of {count + len(split.known(index)):,} {measured.noun}"
+                note = f"{split.label}: {rows} with a value of {name} have no finite prediction"
+                notes.append(paragraph(f"{note} and are left out.", soft=True))
     if seen := _seen(measured):
         note = f"{measured.judged.name}: the model was trained on {seen} molecules; its error for new ones is"
         notes.append(paragraph(f"{note} larger.", soft=True))
-    parts = [table(["target", "split", "molecules", *names], rows) for names, rows in tables.items()]
+    parts = [table(["target", "split", measured.noun, *names], rows) for names, rows in tables.items()]
     if measured.has_limits:
         notes.append(paragraph(f"{LIMITS} R² and Spearman are of exact values only.", soft=True))
     parts += notes
@@ -127,7 +126,7 @@ def _seen(measured: Measured) -> str:
 
 def predictions(measured: Measured) -> Html:
     """Return charts of predictions against known values, and of their errors; confusion and calibration."""
-    charts, tables, rows_label = [], list[Html](), measured.judged.label
+    charts, tables, rows_label = [], list[Html](), f"{measured.judged.label} {measured.noun}"
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         if names := measured.types[index].class_names:
             tables += _confusion(measured, index)
@@ -139,12 +138,12 @@ def predictions(measured: Measured) -> Html:
             if curves:
                 threshold = measured.threshold if len(classes) == 2 else None
                 mark = "" if threshold is None else f"; the dot is a threshold of {threshold:g}"
-                charts.append((draw_roc(curves, threshold), f"{name}: ROC on {rows_label} molecules{mark}."))
+                charts.append((draw_roc(curves, threshold), f"{name}: ROC on {rows_label}{mark}."))
                 caption = f"{name}: precision against recall; thin lines are the shares of the classes{mark}."
                 charts.append((draw_precision(curves, threshold), caption))
             for label, word in shown:
                 chart = draw_calibration(labels == label, probabilities[:, label], word)
-                caption = f"{name}: share of class {word} of {rows_label} molecules in groups of equal size,"
+                caption = f"{name}: share of class {word} of {rows_label} in groups of equal size,"
                 charts.append((chart, f"{caption} with standard errors."))
             if len(classes) > MOST_CLASSES:
                 note = f"The first {MOST_CLASSES} of {len(classes)} classes have a chart."
@@ -153,13 +152,11 @@ def predictions(measured: Measured) -> Html:
         model = measured.predictor
         logarithmic = isinstance(model, FittedPredictor) and model.is_logarithmic(index)
         parity = draw_parity(measured.splits, index, unit, measured.truth_word, logarithmic=logarithmic)
-        missing = _drawn_part(measured.splits, index, logarithmic=logarithmic)
+        missing = _drawn_part(measured, index, logarithmic=logarithmic)
         known = "measurements" if isinstance(model, FittedPredictor) else "reference values"
         only = _exact_only(measured)
         charts.append((parity, f"{name}: predictions against {known}{only}{missing}."))
-        caption = (
-            f"{name}: errors on {rows_label} molecules{only}; the outermost 0.5% are in the outermost bars"
-        )
+        caption = f"{name}: errors on {rows_label}{only}; the outermost 0.5% are in the outermost bars"
         caption += _without_logarithm([measured.judged], index, logarithmic=logarithmic)
         errors = draw_errors(measured.judged, index, unit, measured.truth_word, logarithmic=logarithmic)
         charts.append((errors, f"{caption}."))
@@ -170,11 +167,12 @@ def _exact_only(measured: Measured) -> str:
     return ", exact values only" if measured.has_limits else ""
 
 
-def _drawn_part(splits: Sequence[SplitPredictions], target: int, *, logarithmic: bool) -> str:
-    """Return what a chart of at most `MOST_POINTS` molecules of each split does not show."""
+def _drawn_part(measured: Measured, target: int, *, logarithmic: bool) -> str:
+    """Return what a chart of at most `MOST_POINTS` rows of each split does not show."""
+    splits = measured.splits
     counts = {split.label: len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits}
     drawn = [
-        f"{MOST_POINTS:,} of {count:,} {label} molecules"
+        f"{MOST_POINTS:,} of {count:,} {label} {measured.noun}"
         for label, count in counts.items()
         if count > MOST_POINTS
     ]
@@ -209,14 +207,14 @@ def uncertainty(measured: Measured) -> Html:
         )
     charts, rows, notes, tables = [], [], [], list[Html]()
     if (missing := len(split.rows) - result["rows"]) and not of_learned:
-        notes.append(f"{missing:,} of {len(split.rows):,} {split.label} molecules have no prediction.")
+        notes.append(f"{missing:,} of {len(split.rows):,} {split.label} {measured.noun} have no prediction.")
     for target in result["targets"][:MOST_TARGETS]:
         name = target["name"]
         if not target["count"]:
             notes.append(f"{name}: no {split.label} molecule has a value.")
             continue
         if not of_learned:
-            caption = f"{name}: covered {split.label} molecules; miscalibration area"
+            caption = f"{name}: covered {split.label} {measured.noun}; miscalibration area"
             area = format_metric(target["miscalibration_area"])
             charts.append((draw_coverage(target["by_level"]), f"{caption} {area}."))
         ranks, has_widths = rank_texts(target), bool(target.get("width_bins"))
@@ -304,8 +302,8 @@ def groups(measured: Measured) -> Html:
     """Return errors by size, element, scaffold and domain."""
     parts = [
         paragraph(
-            f"Errors on {measured.judged.label} molecules. A molecule is in the group of each of its "
-            f"elements. Elements of fewer than {FEWEST} molecules are not listed."
+            f"Errors on {measured.judged.label} {measured.noun}. A molecule is in the group of each of its "
+            f"elements. Elements of fewer than {FEWEST} {measured.noun} are not listed."
             + f" {LIMITS}"
             * measured.has_limits
         )
@@ -450,7 +448,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
         [name, *(f"{count:,}" for count in row), f"{row.sum():,}"]
         for name, row in zip([*names, "all"], [*counts, counts.sum(0)], strict=True)
     ]
-    header = [measured.truth_word, *(f"predicted {name}" for name in names), "molecules"]
+    header = [measured.truth_word, *(f"predicted {name}" for name in names), measured.noun]
     title = f"Confusion matrix of {measured.predictor.target_names[target]}, {split.label}"
     if several is None:
         title += f", {names[1]} above a probability of {measured.threshold:g}"
@@ -466,7 +464,7 @@ def _confusion(measured: Measured, target: int) -> list[Html]:
             scores.append(float(np.abs(chosen - labels)[of_class].mean()) if of_class.any() else math.nan)
         shares = [share_text(right, int(rows_of.sum())) for rows_of in (of_class, guessed)]
         rows.append([name, f"{of_class.sum():,}", *shares, *map(format_metric, scores)])
-    measures = ["class", "molecules", "recall", "precision", "ROC-AUC", "calibration error"]
+    measures = ["class", measured.noun, "recall", "precision", "ROC-AUC", "calibration error"]
     if several is not None and several.ordered:
         measures.append(METRIC_LABELS["class_error"])
     tables = [table(header, matrix, title), table(measures, rows, "Errors by class")]
@@ -499,7 +497,7 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
         lines.append(
             ((group.name, f"{group.count:,}", rounded_error(group.error, group.spread)), group.error / most)
         )
-    return bars([kind, "molecules", label], lines)
+    return bars([kind, measured.noun, label], lines)
 
 
 def _rows_of_table(measured: Measured) -> Mapping[int, Sequence[MeasuredRow]] | None:

@@ -91,7 +91,9 @@ class _Case:
     def stated(self, metric: str, error: Error) -> str:
         """Write a metric with its standard error and the rows."""
         value, spread = self.announced(metric, error)
-        rows = f"{len(self.truth):,} {self.kind} molecules{limits_text(int((~self.is_exact).sum()))}"
+        rows = (
+            f"{len(self.truth):,} {self.kind} {self.measured.noun}{limits_text(int((~self.is_exact).sum()))}"
+        )
         return f"{rounded_error(value, spread)}{self.unit(metric)} on {rows}"
 
     def of_record(self, metric: str, place: str) -> tuple[float, float] | None:
@@ -125,7 +127,7 @@ class _Case:
         notes = [ROUGH] * (len(self.truth) < SMALL)
         place, other = "cross_validated", f"cross-validated {_label(metric)}"
         if self.recorded == place:
-            place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out molecules"
+            place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out {self.measured.noun}"
         if self.recorded and (error := self.of_record(metric, place)) is not None:
             notes.append(f" The {other} is {rounded_error(*error)}{self.unit(metric)}.")
         if self.split is self.measured.judged and (trained := self.measured.trained):
@@ -210,7 +212,7 @@ def _of_classes(case: _Case) -> str:
         area = case.error(metric, chances)
         compared = (
             f"; PR-AUC {average_precision(chances, truth):.2f} "
-            f"({_share_of(truth == 1, 'molecules')} have class {names[1]})"
+            f"({_share_of(truth == 1, case.measured.noun)} have class {names[1]})"
         )
         right = [
             _share_of(truth[calls] == label, f"predictions of class {name}")
@@ -221,10 +223,10 @@ def _of_classes(case: _Case) -> str:
     else:
         metric, chosen = "macro_roc_auc", case.several.choose(case.predicted)
         area, commonest = case.error(metric, case.predicted), np.bincount(truth.astype(np.int64)).argmax()
-        compared, right = "", _share_of(chosen == truth, "molecules")
+        compared, right = "", _share_of(chosen == truth, case.measured.noun)
         decided = (
             f"The predicted class is right for {right}, and the most common class for "
-            f"{_share_of(truth == commonest, 'molecules')}"
+            f"{_share_of(truth == commonest, case.measured.noun)}"
         )
     if not math.isfinite(area.value):
         return ""
@@ -247,7 +249,7 @@ def _of_ordered(case: _Case) -> str:
     ranking = _ranking(rank_correlation(case.predicted @ np.arange(len(several.names)), truth))
     return (
         f"{start}, {1 - off.mean() / without.mean():.0%} below {compared}. {ranking}. The predicted class is "
-        f"right for {_share_of(chosen == truth, 'molecules')}.{case.reservations(metric)}"
+        f"right for {_share_of(chosen == truth, case.measured.noun)}.{case.reservations(metric)}"
     )
 
 

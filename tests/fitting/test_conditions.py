@@ -450,6 +450,9 @@ def test_evaluate_and_report_measure_the_rows_at_their_conditions(model, table, 
     assert measured == pytest.approx(about["results"][0]["test"]["molslice fit"], rel=1e-5)
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--quiet"]) == 0
     page = (tmp_path / "page.html").read_text()
+    assert f" on {about['results'][0]['train_rows']} cross-validated rows, " in page
+    start = page.index("<h2")
+    assert "molecules" not in page[start : page.index("<h2", start + 1)]  # in the table of errors
     assert "--condition temperature --condition laboratory" in page
     bare = write_table(tmp_path / "bare.csv", COLUMNS[:2], [["CCO", 1.0]])
     assert main(["evaluate", str(folder), "--split", "all", "--data.path", str(bare)]) == 1

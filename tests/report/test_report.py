@@ -374,7 +374,7 @@ def test_charts_show_what_their_labels_say(figures):
         assert [bar.get_height() for bar in bars] == [10]
         assert bars[0].get_x() - 1e-9 <= error <= bars[0].get_x() + bars[0].get_width() + 1e-9
     charts.draw_errors(replace(numbers, name="train"), 0, "m")
-    assert figures[-1].get_ylabel() == "cross-validated molecules"
+    assert figures[-1].get_ylabel() == "cross-validated rows"
     charts.draw_parity([replace(split, predicted=predicted + 1)], 0, "m")
     line = figures[-1].lines[0].get_xydata()
     assert line[:, 0].tolist() == truth[:, 0].tolist()
