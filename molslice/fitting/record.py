@@ -17,7 +17,7 @@ from molslice.fitting.domain import describe_domain
 from molslice.fitting.learner_fits import FIT_LABEL, TargetFit
 from molslice.fitting.related import RelatedFit
 from molslice.fitting.stacks import Stacks
-from molslice.fitting.standard_errors import Measured, measure_errors, measure_target
+from molslice.fitting.standard_errors import measure_errors, measure_target
 from molslice.folders.fitted import (
     CARD,
     FIT,
@@ -39,6 +39,7 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, median_factor
+from molslice.tasks.standard_errors import Measured
 from molslice.tasks.target_types import column_slices, common_kind
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__

@@ -18,13 +18,13 @@ from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import divide_into_folds
 from molslice.fitting.related_target import RelatedTarget
-from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.fitting.target_checks import check_targets, count_rows
 from molslice.folders.fitted import RelatedModel
 from molslice.learners import Features
 from molslice.learners.gaussian_process import GaussianProcess
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
+from molslice.tasks.standard_errors import Measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,12 @@ from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import PROCESS, LearnerSettings, TargetFit, fit_learner, join_parts
 from molslice.fitting.quality import QUALITIES
-from molslice.fitting.standard_errors import Measured, cross_validation_factor, measure_target
+from molslice.fitting.standard_errors import cross_validation_factor, measure_target
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model
 from molslice.learners import Features
 from molslice.learners.stacking import Stack
+from molslice.tasks.standard_errors import Measured
 from molslice.tasks.target_types import part_slices
 from molslice.version import __version__
 

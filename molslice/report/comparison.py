@@ -14,7 +14,6 @@ from molslice.chem.smiles import ChemError
 from molslice.config import config_to_mapping
 from molslice.files.atomic import write_atomically
 from molslice.fitting.card import NAMES, STANDARD_ERROR
-from molslice.fitting.standard_errors import Measured as Error
 from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, read_rows
@@ -22,6 +21,7 @@ from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
 from molslice.report.verdict import CLEAR, ROUGH, SMALL
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
+from molslice.tasks.standard_errors import Measured as Error
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error

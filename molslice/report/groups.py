@@ -11,11 +11,11 @@ from molslice.chem.naming import contained_elements
 from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.fitting.standard_errors import Measured as Error
 from molslice.fitting.standard_errors import cross_validation_factor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
+from molslice.tasks.standard_errors import Measured as Error
 from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from molslice.fitting.card import NAMES
-from molslice.fitting.standard_errors import Measured as Error
 from molslice.inference.fitted import FittedPredictor
 from molslice.report.measure import Measured, SplitPredictions
 from molslice.report.page import FEW, limits_text, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.standard_errors import Measured as Error
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 

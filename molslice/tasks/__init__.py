@@ -2,7 +2,7 @@
 
 A batch and the output of a model come in; a loss, results in the units of the targets and metrics go out.
 Contents: `base.py` is the interface. `targets.py` describes the targets (names, units, classes, mean,
-spread), and `metrics.py` computes errors in their units.
+spread), `metrics.py` computes errors in their units, and `standard_errors.py` their standard errors.
 Imports: `molslice.config`, `molslice.model` and the packages below them.
 To add one: write `my_task.py` with a class `MyTask(Task)`. Its keyword-only parameters are options of the
 section `training` of a configuration, and `kinds` declares the targets that it takes.

@@ -12,10 +12,10 @@ from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.groups import connect
-from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, ROWS
 from molslice.inference.load import load_model
+from molslice.tasks.standard_errors import Measured
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 

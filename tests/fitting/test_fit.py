@@ -20,12 +20,12 @@ from molslice.fitting.card import STANDARD_ERROR, result_rows
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import divide_into_folds
-from molslice.fitting.standard_errors import Measured
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, save_learners
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
+from molslice.tasks.standard_errors import Measured
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import embedded_smiles
