@@ -154,7 +154,8 @@ def test_predict_a_table(molslice, run_folder, tmp_path):
     assert code == 0
     result = json.loads(out)
     assert (result["rows"], result["failed"]) == (2, 1)
-    assert "1 of 2 rows have no prediction" in err
+    assert "1 of 2 rows have no prediction\n" in err
+    assert err.count("not valid SMILES") == 1
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert lines[0] == "name,structure,gap_eV,error"
     assert lines[2].startswith("b,bad,nan,")

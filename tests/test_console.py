@@ -2,7 +2,9 @@
 
 import logging
 
-from molslice.cli.console import say, text_table, warnings_as_messages
+import pytest
+
+from molslice.cli.console import describe_replaced, say, text_table, warnings_as_messages
 
 
 def test_text_of_a_file_does_not_control_the_terminal(capsys):
@@ -23,3 +25,8 @@ def test_logged_warnings_are_messages(capsys):
         logger.info("not shown")
     assert capsys.readouterr().err == "molslice: a.csv: 1 row is left out\n"
     assert not logging.getLogger("molslice").handlers
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, "1 row"), (0, "0 rows"), (2_000, "2,000 rows")])
+def test_one_row_is_no_plural(count, rows):
+    assert describe_replaced(count).endswith(f" in {rows}")

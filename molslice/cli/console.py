@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from molslice.inference.tables.table import TableReport
 
 
-REPLACED = "mixtures: the largest molecule is used in {:,} rows"
-
-
 class OutputClosedError(Exception):
     """Error of writing to a standard output whose reader has closed it, as `head` does."""
 
@@ -153,14 +150,22 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def refusal_lines(refusals: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format the failed rows of a `Refusals.report`, one line for each kind of reason and each example."""
+    """Format the failed rows of a `Refusals.report`, one line for each kind of reason and each example.
+
+    A kind with one row has one line, the example.
+    """
     lines = []
     for kind in refusals:
-        lines.append(f"{kind['count']:,} failed: {kind['reason']}")
+        examples = []
         for example in kind["examples"]:
             named = not example["smiles"] or repr(example["smiles"]) in example["reason"]
             smiles = "" if named else f" {example['smiles']!r}:"
-            lines.append(f"  {example['where']}:{smiles} {example['reason']}")
+            examples.append(f"{example['where']}:{smiles} {example['reason']}")
+        if kind["count"] == len(examples) == 1:
+            lines.append(f"1 failed: {examples[0]}")
+        else:
+            lines.append(f"{kind['count']:,} failed: {kind['reason']}")
+            lines += [f"  {example}" for example in examples]
     return [escaped(line) for line in lines]
 
 
@@ -184,14 +189,20 @@ def say_failed_rows(report: "TableReport", output: object, missing: str) -> bool
         say(f"error: {report.describe_failure()}{where}")
         return True
     if report.failed:
-        say(f"{report.failed} of {report.rows} rows have no {missing}; {report.first_failure}")
+        first = f"; {report.first_failure}" if is_hidden() else ""  # told above
+        say(f"{report.failed} of {report.rows} rows have no {missing}{first}")
     return False
+
+
+def describe_replaced(replaced: int) -> str:
+    """Say how many mixtures were replaced."""
+    return f"mixtures: the largest molecule is used in {replaced:,} row{'s' * (replaced != 1)}"
 
 
 def tell_treated_rows(replaced: int, wildcards: int) -> None:
     """Write how many mixtures were replaced and how many rows with wildcards were predicted."""
     if replaced:
-        tell(REPLACED.format(replaced))
+        tell(describe_replaced(replaced))
     if wildcards:
         tell(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
 

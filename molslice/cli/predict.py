@@ -170,7 +170,7 @@ def _predict_listed(
     tell_refusals(refusals.report())
     if all(reason is not None for reason in predictions.errors):
         which = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
-        say(f"error: {which}; the first: {args.smiles[0]!r}: {predictions.errors[0]}")
+        say(f"error: {which}")  # the reasons are in the table
         return 1
     tell_treated_rows(predictions.replaced, wildcards)
     return 0

@@ -20,7 +20,16 @@ from molslice.cli.arguments import (
     positive,
     worker_count,
 )
-from molslice.cli.console import REPLACED, escaped, refusal_lines, say, tell, text_table, write, write_json
+from molslice.cli.console import (
+    describe_replaced,
+    escaped,
+    refusal_lines,
+    say,
+    tell,
+    text_table,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
@@ -183,7 +192,7 @@ def _report_text(prepared: "PreparedStore") -> str:
     width = max(len(name) for name, _ in lines)
     text = [escaped(f"{name.ljust(width)}  {value}") for name, value in lines]
     if report["replaced"]:
-        text.append(REPLACED.format(report["replaced"]))
+        text.append(describe_replaced(report["replaced"]))
     return "\n".join([*text, *refusal_lines(report["refusals"])])
 
 

@@ -221,7 +221,8 @@ def _check_class(of_target: TargetType, name: str, class_name: str | None) -> No
 
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
     names = predictor.target_names
-    shown = ", ".join(names[:SHOWN]) + ("" if len(names) <= SHOWN else f" and {len(names) - SHOWN} others")
+    shown, others = ", ".join(names[:SHOWN]), len(names) - SHOWN
+    shown += f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
     if target is None:
         if len(names) > 1:
             raise MolsliceError(f"{predictor.name} has several targets; name one of {shown}")

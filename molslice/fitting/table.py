@@ -211,7 +211,7 @@ def _choose_molecules(
             sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
         )
         done = "replaced" if options.fragment == "largest" else "refused"
-        findings.append(f"mixtures: {options.fragment}, {done} in {replaced + after - before:,} rows")
+        findings.append(f"mixtures: {options.fragment}, {done} in {count_rows(replaced + after - before)}")
     if options.wildcards == "keep" and (count := count_wildcards(chosen)):
         findings.append(
             f"wildcards: keep, {count_rows(count)} with a wildcard, an R-group or a bond of any order"

@@ -100,8 +100,7 @@ def test_json(explain, method):
     code, out, err = explain("--smiles", "CCO", "bad", "--json", "--method", method)
     assert code == 0
     place = "SMILES 2: cannot read the SMILES 'bad': not valid SMILES: unknown symbol 'a' at position 2"
-    kind = "cannot read the SMILES …: not valid SMILES: unknown symbol … at position …"
-    assert err == f"molslice: 1 failed: {kind}\nmolslice:   {place}\n"
+    assert err == f"molslice: 1 failed: {place}\n"
     answer = json.loads(out)
     assert (answer["failed"], answer["refusals"][0]["count"]) == (1, 1)
     found, failed = answer["explanations"]

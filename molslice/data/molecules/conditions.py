@@ -201,8 +201,8 @@ class Condition:
 
 
 def _listed(words: Sequence[str]) -> str:
-    shown = ", ".join(word or "(empty)" for word in words[:SHOWN_WORDS])
-    return f"{shown} and {len(words) - SHOWN_WORDS} others" if len(words) > SHOWN_WORDS else shown
+    shown, others = ", ".join(word or "(empty)" for word in words[:SHOWN_WORDS]), len(words) - SHOWN_WORDS
+    return f"{shown} and {others} other{'s' * (others > 1)}" if others > 0 else shown
 
 
 def _text_of(cell: object) -> str:

@@ -62,7 +62,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         reason = f"several could be it ({', '.join(likely)})"
     else:
         listed, others = ", ".join(map(repr, table.names[:SHOWN_NAMES])), len(table.names) - SHOWN_NAMES
-        listed += f" and {others} others" if others > 0 else ""
+        listed += f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
         reason = f"no column contains SMILES (columns: {listed})"
         for place, name in enumerate(table.names):
             if other := other_notation([cells[place] for cells in rows]):
