@@ -80,10 +80,8 @@ def _as_numbers(values: set[float]) -> str:
     listed = f"{', '.join(others)} and {last}" if others else last
     if values <= CLASSES:
         return "has only 0 and 1, but is learned as numbers, like the others; learn it alone for classes"
-    advice = "write classes as 0 and 1"
-    if len(values) > 2:
-        advice = "classes are 0 and 1; more of them need molslice fit --kind multiclass"
-    return f"has only {listed}, but is learned as numbers; {advice}"
+    advice = "write them as 0 and 1" if len(values) <= 2 else "give molslice fit --kind multiclass"
+    return f"has only {listed}, but is learned as numbers; if they are classes, {advice}"
 
 
 def check_outliers(

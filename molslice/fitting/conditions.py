@@ -41,7 +41,10 @@ def read_conditions(cells: Cells, written: NumberFormat, options: FitOptions, pa
     kinds, columns, notices = dict[str, Sequence[str] | None](), [], list[str]()
     for name in options.conditions:
         try:
-            values, words = numbers(cells[name], name, cells.where, replace(written, classes=False)), None
+            values, words = (
+                numbers(cells[name], name, cells.where, replace(written, classes=False), of_target=False),
+                None,
+            )
         except MolsliceError as error:
             values, words = _words(name, cells[name], path, written, error)
         else:

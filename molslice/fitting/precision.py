@@ -19,7 +19,9 @@ def read_precision(cells: Cells, written: NumberFormat, options: FitOptions) -> 
     """
     read = {}
     for column in filter(None, (options.weight, *(options.errors or ()))):
-        read[column] = values = numbers(cells[column], column, cells.where, replace(written, classes=False))
+        read[column] = values = numbers(
+            cells[column], column, cells.where, replace(written, classes=False), of_target=False
+        )
         if (wrong := np.flatnonzero(values <= 0)).size:
             row = int(wrong[0])
             raise MolsliceError(

@@ -6,7 +6,7 @@ import pytest
 from molslice.data.target_values import check_outliers, find_kind, find_outliers
 from molslice.types import MolsliceError
 
-ONLY_TWO = "classes are 0 and 1; more of them need molslice fit --kind multiclass"
+SEVERAL = "if they are classes, give molslice fit --kind multiclass"
 ALONE = "but is learned as numbers, like the others; learn it alone for classes"
 RNG = np.random.default_rng(0)
 
@@ -26,17 +26,17 @@ def column(*values, rows=40):
         (
             [column(0, 1, 2)],
             "regression",
-            [f"y0: has only 0, 1 and 2, but is learned as numbers; {ONLY_TWO}"],
+            [f"y0: has only 0, 1 and 2, but is learned as numbers; {SEVERAL}"],
         ),
         (
             [column(-1, 0, 1)],
             "regression",
-            [f"y0: has only -1, 0 and 1, but is learned as numbers; {ONLY_TWO}"],
+            [f"y0: has only -1, 0 and 1, but is learned as numbers; {SEVERAL}"],
         ),
         (
             [RNG.normal(size=40), column(1, 2)],
             "regression",
-            ["y1: has only 1 and 2, but is learned as numbers; write classes as 0 and 1"],
+            ["y1: has only 1 and 2, but is learned as numbers; if they are classes, write them as 0 and 1"],
         ),
         (
             [RNG.normal(size=40), column(0, 1)],

@@ -495,7 +495,7 @@ def test_held_out_duplicates_of_training_molecules_are_refused_if_asked(smiles, 
 def test_numbers_that_may_be_classes_are_named(smiles, tmp_path):
     numbers = [[text, n, n % 2 + 1] for text, n in zip(smiles, range(len(smiles)), strict=True)]
     file = write_table(tmp_path / "b.csv", ["smiles", "y", "class"], numbers)
-    words = "class: has only 1 and 2, but is learned as numbers; write classes as 0 and 1"
+    words = "class: has only 1 and 2, but is learned as numbers; if they are classes, write them as 0 and 1"
     assert words in read(file, ("class",)).notices
     assert words not in read(file, ("class",), kinds=("regression",)).notices
 

@@ -89,7 +89,7 @@ def test_an_empty_cell_counts_as_the_median(smiles, tmp_path):
     [
         ("0", r"row 2 \(line 3\), column 'w': '0' is not positive; leave the cell empty"),
         ("-1", "'-1' is not positive"),
-        ("much", "'much' is not a number"),
+        ("much", r"'much' is not a number \(leave unknown values empty, or name the word"),
         ("inf", "'inf' is infinite"),
     ],
 )

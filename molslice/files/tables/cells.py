@@ -19,6 +19,7 @@ CLASS_WORDS = {
     **dict.fromkeys(("yes", "active", "positive", "toxic"), 1.0),
     **dict.fromkeys(("no", "inactive", "negative", "nontoxic", "non-toxic"), 0.0),
 }
+OF_CLASSES = "and write classes as 0 and 1, or as a pair such as active and inactive; "
 ADVICE = {
     r"[<>≤≥].*": " (a limit is no value: leave the cell empty, or use molslice fit, which learns limits)",
     r"[~≈].*": " (write the number alone)",
@@ -31,8 +32,8 @@ ADVICE = {
     r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?": " (it is a date: give a column of numbers)",
     r"[\d.]+\s*[-\u2010-\u2015]\s*[\d.]+": " (a range is no value: leave the cell empty)",
     r"[+-]?\d+(\.\d*)?\s*[^\W\d_].*|[+-]?\d+(\.\d*)?\s*[%±°].*": " (write the number alone)",
-    r"\D*": " (leave unknown values empty, and write classes as 0 and 1, or as a pair such as "
-    "active and inactive; or name the word with --missing-value or data.missing_values)",
+    r"\D*": f" (leave unknown values empty, {OF_CLASSES}or name the word with --missing-value or "
+    "data.missing_values)",
 }
 DECIMALS = (".", ",")
 _WITH_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?([eE][+-]?\d+)?"
@@ -88,7 +89,12 @@ def is_missing(cell: str) -> bool:
 
 
 def numbers(
-    texts: Sequence[str], column: str, where: Callable[[int], str], how: NumberFormat = DEFAULT_FORMAT
+    texts: Sequence[str],
+    column: str,
+    where: Callable[[int], str],
+    how: NumberFormat = DEFAULT_FORMAT,
+    *,
+    of_target: bool = True,
 ) -> np.ndarray:
     """Convert cells to numbers. `true` is 1 and `false` is 0.
 
@@ -99,6 +105,7 @@ def numbers(
         column: Name of their column, for messages.
         where: Describes the row of a cell by its index, for messages.
         how: How the numbers are written.
+        of_target: Whether the column is a target, which may have classes, for messages.
 
     Returns:
         The numbers, float64 [len(texts)].
@@ -132,7 +139,8 @@ def numbers(
         if wrong.any():
             place = int(wrong.argmax())
             if np.isnan(wide[place]):
-                complaint += _advice(text[place], how)
+                advice = _advice(text[place], how)
+                complaint += advice if of_target else advice.replace(OF_CLASSES, "")
             raise MolsliceError(f"{where(place)}, column {column!r}: {texts[place]!r} {complaint}")
     return wide
 
