@@ -1,6 +1,7 @@
 """A regressor and a classifier: the model of `molslice fit`."""
 
 import json
+import re
 import shutil
 import tempfile
 import warnings
@@ -233,14 +234,28 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             MolsliceError: The data cannot be used.
             ValueError: `y` has another length, or contains infinity, or a weight is negative.
         """
+        from molslice.data.target_values import check_outliers
+
         if y is None:
             raise MolsliceError("MolsliceRegressor requires y to be passed, but the target y is None")
         options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        values = check_array(y, ensure_2d=False, input_name="y", estimator=self, **options)
+        try:
+            values = check_array(y, ensure_2d=False, input_name="y", estimator=self, **options)
+        except ValueError as error:
+            if limit := re.search(r"to float: ('\s*[<>≤≥~≈].*')", str(error)):
+                raise MolsliceError(
+                    f"y has the limit {limit[1]}; molslice.fit learns limits in a table, and "
+                    "MolsliceRegressor only numbers"
+                ) from error
+            raise
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
         targets = values if several else column_or_1d(values, warn=True)
+        advice = "NaN" if several else "only the other rows", "outliers='keep'"
+        columns = targets.reshape(len(targets), -1)
+        names = [f"y{index}" for index in range(columns.shape[1])] if several else ["y"]
+        check_outliers(columns, names, "the molecules", "index {}".format, self.outliers, advice)
         self._fit(X, targets, groups, sample_weight, kind="regression")
         self._is_flat = not several
         return self

@@ -296,12 +296,24 @@ def test_the_scale_reaches_the_fit():
 def test_values_far_outside_are_refused_until_the_user_decides():
     odd = SIZE.copy()
     odd[3:5] = -999
-    with pytest.raises(
-        MolsliceError, match=r"the molecules, column 'y': -999 in 2 rows .*give --outliers keep"
-    ):
+    with pytest.raises(MolsliceError) as caught:
         MolsliceRegressor(**FAST).fit(SMILES, odd)
+    assert str(caught.value).startswith("the molecules, column 'y': -999 in 2 rows (index 3, index 4): far")
+    assert str(caught.value).endswith("give only the other rows; if it is right, give outliers='keep'")
+    with pytest.raises(MolsliceError, match="column 'y1': -999 in 2 rows .* give NaN; if it is right"):
+        MolsliceRegressor(**FAST).fit(SMILES, np.stack([SIZE, odd], axis=1))
     kept = MolsliceRegressor(outliers="keep", **FAST).fit(SMILES, odd)
     assert kept.about_["notices"][0].startswith("y: -999 in 2 rows")
+
+
+def test_a_limit_is_refused_with_what_learns_it():
+    words = list(map(str, SIZE))
+    words[3] = "> 10"
+    with pytest.raises(MolsliceError, match="y has the limit '> 10'; molslice.fit learns limits in a table"):
+        MolsliceRegressor(**FAST).fit(SMILES, words)
+    words[3] = "n.d."
+    with pytest.raises(ValueError, match="could not convert string to float: 'n.d.'"):
+        MolsliceRegressor(**FAST).fit(SMILES, words)
 
 
 def test_parameters_reach_the_fit():
