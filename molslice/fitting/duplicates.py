@@ -1,11 +1,14 @@
 """Rows of a fit with the same molecule and conditions: merge them to one row, keep them, or refuse them."""
 
+import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from molslice.data.molecules.tables import MoleculeTable
+from molslice.files.tables import is_missing
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData
 from molslice.fitting.limits import merged_bounds
@@ -13,6 +16,7 @@ from molslice.types import MolsliceError
 
 SHOWN_CONFLICTS = 5
 LEAST_CONFLICT = 0.25  # of the standard deviation of the target
+PROBED_ROWS, MOST_VALUES, MOST_COLUMNS = 1_000, 50, 10
 SAME = 1e-9  # relative difference of values that count as equal
 
 
@@ -95,6 +99,42 @@ def merge_duplicates(
     data.lost = [data.origins[row] for row in first_rows[~is_known] if data.origins]
     data.keep(kept)
     return geometric[kept], None if noise is None else noise[kept]
+
+
+def find_numeric_columns(table: MoleculeTable, used: Iterable[str]) -> list[str]:
+    """Find columns of numbers, few different ones in the first rows, that may be conditions of a target."""
+    rows, columns, taken = table.peek(PROBED_ROWS), list[str](), {table.find(name) for name in used}
+    for place, name in enumerate(table.names):
+        if place in taken:
+            continue
+        cells = {row[place].strip() for row in rows if not is_missing(row[place])}
+        if 1 < len(cells) <= MOST_VALUES and table.names.count(name) == 1 and all(map(_is_number, cells)):
+            columns.append(name)
+    return columns[:MOST_COLUMNS]
+
+
+def describe_differing(smiles: Sequence[str], columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Name the columns that differ within most molecules with several rows, a sentence for each."""
+    rows_of: dict[str, list[int]] = {}
+    for row, text in enumerate(smiles):
+        rows_of.setdefault(text, []).append(row)
+    several, sentences = [rows for rows in rows_of.values() if len(rows) > 1], []
+    for name, cells in columns.items():
+        differing = sum(len({cells[row].strip() for row in rows}) > 1 for rows in several)
+        if 2 * differing > len(several):
+            sentences.append(
+                f"column {name!r} differs between the rows of a molecule; if the target depends on it, give "
+                f"--condition {shlex.quote(name)}"
+            )
+    return sentences
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _describe_merging(has_classes: np.ndarray) -> str:

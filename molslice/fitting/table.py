@@ -21,7 +21,7 @@ from molslice.fitting.columns import Cells, check_roles, checked_targets
 from molslice.fitting.concentrations import convert_units, to_p_values
 from molslice.fitting.conditions import attach_conditions, describe_conditions, read_conditions
 from molslice.fitting.data import FitData, FitOptions, Origin
-from molslice.fitting.duplicates import merge_duplicates
+from molslice.fitting.duplicates import describe_differing, find_numeric_columns, merge_duplicates
 from molslice.fitting.groups import join_groups
 from molslice.fitting.limits import describe_held_out, read_targets
 from molslice.fitting.precision import attach_precision, fill_errors, read_precision
@@ -83,7 +83,10 @@ def read_fit_data(
         beside += [columns[0] for columns in (side.relations, side.units) if len(columns) == 1]
         read = [column, *names, *used, *beside]
         identifiers = find_identifiers(table.names, [*read, *side.names])
-        cells = Cells.read(table, [*read, *identifiers], side)
+        others = []
+        if options.duplicates == "average" and not options.conditions and partner is None:
+            others = find_numeric_columns(table, [*read, *identifiers, *side.names])
+        cells = Cells.read(table, [*read, *identifiers, *others], side)
     classes = read_classes({name: cells[name] for name in worded}, names, options, path, cells.where)
     findings += classes.meanings
     values = read_targets(cells, names, side, classes, written, options)
@@ -143,6 +146,7 @@ def read_fit_data(
     ]
     is_divided = dates is not None or "split" in divided
     geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
+    data.findings += describe_differing(smiles, {name: cells[name] for name in others})
     if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
         if options.split != "all" and len(data.smiles) >= MIN_ROWS:  # `check_targets` refuses fewer rows

@@ -48,6 +48,28 @@ def test_conflicts_have_names_values_and_rows(table):
     assert data.findings[place + 1] == f"m3: {value:g}, {value + 0.5:g} (rows 5, 64)"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "column 'T / K' differs between the rows of a molecule; if the target depends on it, give "),
+        ({"conditions": ("T / K",)}, None),
+        ({"duplicates": "keep"}, None),
+    ],
+)
+def test_a_column_of_numbers_that_differs_between_averaged_rows_is_named(options, said, tmp_path):
+    file = tmp_path / "temperatures.csv"
+    lines = [
+        f"{text},{kelvin},{7 if row else 8},{row * 1000 + kelvin},w{kelvin},{row / 9 + kelvin / 50}"
+        for row, text in enumerate(embedded_smiles(60))
+        for kelvin in (288, 298)
+    ]
+    file.write_text("\n".join(["smiles,T / K,pH,id,word,y", *lines]) + "\n")
+    findings = read_fit_data(file, ["y"], FitOptions(**options), workers=0).findings
+    found = [text for text in findings if "differs between" in text]
+    assert found == ([] if said is None else [f"{said}--condition 'T / K'"])
+    assert not any("'pH'" in text for text in found)  # it is the same for all rows of a molecule
+
+
 def test_only_the_largest_conflicts_are_listed(tmp_path):
     file = tmp_path / "many.csv"
     smiles = embedded_smiles(60)
