@@ -321,24 +321,29 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
 
 
 def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Namespace) -> None:
+    from molslice.fitting.card import STANDARD_ERROR
+
     show = say if str(args.output) == "-" else write
     for line in text_table(*metric_rows(metrics)).splitlines():
         show(line)
+    if any(target["standard_error"] is not None for target in metrics):
+        tell(STANDARD_ERROR)
     tell_trained(trained)
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table of errors."""
-    from molslice.tasks.metrics import METRIC_LABELS, format_metric
+    from molslice.tasks.metrics import METRIC_LABELS
+    from molslice.uncertainty.rounding import rounded_error
 
     labels = [METRIC_LABELS[target["metric"]] for target in metrics]
-    several = len({*labels}) > 1  # of one target with several classes
+    several = len({*labels}) > 1
     rows = []
     for target, label in zip(metrics, labels, strict=True):
         limits = f" ({target['limits']:,} limits)" if "limits" in target else ""
         name = f"{target['name']}, {label}" if several else target["name"]
-        count = f"{target['count']:,}{limits}"
-        rows.append([name, target["unit"] or "-", count, format_metric(target["value"])])
+        error = rounded_error(target["value"], target["standard_error"])
+        rows.append([name, target["unit"] or "-", f"{target['count']:,}{limits}", error])
     return ["target", "unit", "rows", "value" if several else labels[0]], rows
 
 

@@ -240,6 +240,10 @@ class SmilesPredictor(ABC):
             return self.find_domain()
         return None
 
+    def is_logarithmic(self, target: int) -> bool:
+        """Return whether the logarithm of a target is learned."""
+        return False
+
     def _read_domain(self) -> TrainingDomain:
         domain = None if self.folder is None else TrainingDomain.read(self.folder)
         if domain is None:

@@ -197,7 +197,7 @@ class FittedPredictor(SmilesPredictor):
         return self.model.types
 
     def is_logarithmic(self, target: int) -> bool:
-        """Return whether the logarithm of a target is learned."""
+        """Return whether the logarithm of a target is learned; see `SmilesPredictor.is_logarithmic`."""
         return self.model.stacks[[*part_slices(self.types)][target].start].logarithmic
 
     def labels(self, predicted: np.ndarray) -> list[tuple[str, ...]] | None:

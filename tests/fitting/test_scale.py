@@ -20,6 +20,7 @@ from molslice.inference.options import PredictionOptions
 from molslice.learners import Features
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
+from molslice.uncertainty.rounding import rounded_error
 from tests.fitting.test_fit import write_table
 from tests.inference.models import embedded_smiles
 from tests.real_data import SAVED_MODEL
@@ -303,6 +304,26 @@ def test_the_mean_fold_error_is_beside_the_announced_error(table, tmp_path):
     assert (header[1], line[1]) == ("metric", "mean fold error")
     assert "mean fold error" in (tmp_path / "model" / "card.md").read_text()
     assert "metrics" not in fitted(table, "ic50", tmp_path / "linear", scale="linear")["results"][0]
+
+
+def test_predictions_of_a_table_have_a_mean_fold_error_too(table, tmp_path, capsys):
+    fitted(table, "ic50", tmp_path / "model", scale="log", quality="fast", members=2)
+    words = ["predict", str(tmp_path / "model"), "--input", str(table), "--output", str(tmp_path / "out.csv")]
+    capsys.readouterr()
+    assert main([*words, "--metrics", "--json", "--quiet"]) == 0
+    absolute, fold = json.loads(capsys.readouterr().out)["metrics"]
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["ic50"]]
+    orders = [abs(np.log10(float(row["ic50"]) / float(row["ic50_predicted"]))) for row in rows]
+    assert (absolute["metric"], fold["metric"], fold["unit"]) == ("mae", "fold_error", "")
+    assert fold["value"] == pytest.approx(10.0 ** np.mean(orders), rel=1e-4)
+    spread = np.log(10.0) * np.std(orders, ddof=1) / np.sqrt(len(orders))
+    assert fold["standard_error"] == pytest.approx(fold["value"] * spread, rel=1e-3)
+    assert main([*words, "--metrics"]) == 0
+    shown = capsys.readouterr()
+    error = rounded_error(fold["value"], fold["standard_error"])
+    assert f"ic50, mean fold error - {len(rows)} {error}" in " ".join(shown.out.split())
+    assert "A number after ± is a standard error" in shown.err
 
 
 def test_a_held_out_value_without_a_logarithm_is_left_out_of_the_fit_to_all_rows(smiles, tmp_path):

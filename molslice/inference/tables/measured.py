@@ -14,6 +14,7 @@ from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
+from molslice.tasks.standard_errors import Measured
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -23,7 +24,7 @@ class MeasuredValues:
     """Measured values in the input, and their predictions.
 
     A limit, such as `>10`, has no error if the prediction meets it, and else the distance to it. The columns
-    of relations and units are found as in the fit.
+    of relations and units are found as in the fit. Rows with one SMILES count as one in standard errors.
 
     Args:
         predictor: The model.
@@ -66,6 +67,7 @@ class MeasuredValues:
         self._places = {name: slices[index] for name, index in self.columns.items()}
         self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, slices[-1].stop))]
         self._limits = np.zeros(len(self.columns), int)
+        self._is_logarithmic, self._molecules = predictor.is_logarithmic, [np.empty(0, np.int64)]
 
     @property
     def needed(self) -> list[str]:
@@ -127,6 +129,7 @@ class MeasuredValues:
         values[failed] = np.nan
         self._values.append(values)
         self._predicted.append(predicted)
+        self._molecules.append(np.array([hash(text.strip()) for text in chunk[self._smiles]], np.int64))
         if self._domain is not None:
             measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
             smiles = [texts[row] for row in np.flatnonzero(measured)]
@@ -144,8 +147,9 @@ class MeasuredValues:
         return labels(chunk[name], name, chunk.where)
 
     def compare(self) -> list[dict[str, Any]]:
-        """Return the error of each measured target over the rows with a value and a prediction."""
+        """Return the errors of each measured target over the rows with a value and a prediction."""
         values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
+        molecules = np.concatenate(self._molecules)
         entries = []
         for place, (name, index) in enumerate(self.columns.items()):
             truth, of_target = values[:, place], self._types[index]
@@ -155,8 +159,16 @@ class MeasuredValues:
                 "count": int(np.isfinite(truth).sum()),
                 **({"limits": int(self._limits[place])} if self._limits[place] else {}),
             }
-            measured = of_target.measure(predicted[:, self._places[name]], truth)
-            entries += [{**entry, "metric": metric, "value": value} for metric, value in measured.items()]
+            columns, several = predicted[:, self._places[name]].astype(np.float64), of_target.several
+            values_of_target = columns[:, 0] if several is None else columns
+            metrics = [of_target.metric] if several is None else several.metrics
+            if self._is_logarithmic(index):
+                metrics = [*metrics, "fold_error"]
+            for metric in metrics:
+                measured = Measured.of(of_target.kind, values_of_target, truth, molecules, metric, several)
+                spread = measured.standard_error if np.isfinite(measured.standard_error) else None
+                error = {"metric": metric, "value": measured.value, "standard_error": spread}
+                entries.append({**entry, **error, **({"unit": ""} if metric == "fold_error" else {})})
         return entries
 
 

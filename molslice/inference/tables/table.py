@@ -46,7 +46,8 @@ class TableReport:
         error_column: The name of the column with reasons.
         smiles_column: The column of SMILES of the input.
         findings: What was found in the input, one sentence each.
-        metrics: Error of each target, with `name`, `unit`, `count`, `metric` and `value`; None if not asked.
+        metrics: Errors of each target, with `name`, `unit`, `count`, `metric`, `value` and `standard_error`,
+            also the mean fold error if the logarithm is learned; None if not asked.
         trained: Number of rows in `metrics` whose molecule is a known training molecule of the model.
         rows: Number of rows read.
         failed: Number of rows without a prediction.

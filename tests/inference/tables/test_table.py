@@ -516,6 +516,8 @@ def test_the_error_of_measured_columns(tmp_path):
     found = [(one["name"], one["unit"], one["count"], one["metric"]) for one in report.metrics]
     assert found == [("gap", "eV", 2, "mae"), ("logp", "", 2, "mae")]
     np.testing.assert_allclose([one["value"] for one in report.metrics], expected, rtol=1e-5)
+    errors = abs(predicted[[0, 2], 0] - [1.5, 7])
+    assert report.metrics[0]["standard_error"] == pytest.approx(np.ptp(errors) / 2, rel=1e-4)
     assert report.trained == 0  # the training molecules are not known
     TrainingDomain.of_smiles(["C(O)C", "bad", "c1ccccc1"]).write(model.folder)
     assert predict_table(model, source, tmp_path / "out.csv", metrics=True).trained == 2
