@@ -207,12 +207,12 @@ def tell_treated_rows(replaced: int, wildcards: int) -> None:
         tell(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
 
 
-def tell_trained(trained: int | None) -> None:
-    """Write how many of the measured molecules the model was trained on, if any."""
+def tell_trained(trained: int, rows: int) -> None:
+    """Write how many of the measured rows have training molecules of the model, if any."""
     if trained:
+        count = "all" if trained == rows else f"at least {trained:,} of"
         tell(
-            f"the model was trained on at least {trained:,} of the measured molecules; its error for new "
-            "ones is larger"
+            f"{count} {rows:,} measured rows are of training molecules; the error for new molecules is larger"
         )
 
 

@@ -28,7 +28,7 @@ SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
   molslice embed gap-xtb --input molecules.csv --output embedded.npy
   molslice embed runs/encoder --input molecules.csv.gz --output embedded.parquet --workers 2"""
-UNUSED = ("columns", "metrics", "trained")  # of a report: one number for each column, and errors
+UNUSED = ("columns", "metrics", "measured", "trained")  # of a report: one number for each column, and errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

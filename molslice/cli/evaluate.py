@@ -125,7 +125,8 @@ def _evaluate(args: argparse.Namespace) -> int:
             for file in files:
                 tell(f"written: {file}")
         tell_refusals(result.get("refusals", []))
-    tell_trained(trained)
+    if trained:
+        tell_trained(trained, len(dataset.labeled_rows(args.split)))
     return 0
 
 

@@ -294,7 +294,8 @@ def _predict_table(
         files = {} if outputs is None else {"files": outputs}
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
-        _show_errors(report.metrics, report.trained, args)
+        _show_errors(report.metrics, args)
+        tell_trained(report.trained, report.measured)
     if say_failed_rows(report, args.output, "prediction"):
         return 1
     tell("; ".join(report.findings))
@@ -320,7 +321,7 @@ def _cluster(args: argparse.Namespace) -> "RayEngine":
     )
 
 
-def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Namespace) -> None:
+def _show_errors(metrics: list[dict[str, Any]], args: argparse.Namespace) -> None:
     from molslice.fitting.card import STANDARD_ERROR
 
     show = say if str(args.output) == "-" else write
@@ -328,7 +329,6 @@ def _show_errors(metrics: list[dict[str, Any]], trained: int, args: argparse.Nam
         show(line)
     if any(target["standard_error"] is not None for target in metrics):
         tell(STANDARD_ERROR)
-    tell_trained(trained)
 
 
 def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

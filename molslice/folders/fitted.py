@@ -8,10 +8,10 @@ copy of it and `networks/` has the fine-tuned network of each fold. Nothing in t
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -45,6 +45,7 @@ MAX_ASSIGNMENTS, MAX_MEMBERS = 2, 1_000  # of a sound folder with several assign
 ROW_COLUMNS = ("smiles", "split", "fold")  # of `rows.csv`, before targets and predictions
 ORIGIN_COLUMNS = ("smiles", "row", "file", "table_row", "line")  # of `table_rows.csv`, before targets
 OUT_OF_FOLD = "out-of-fold predictions of the training rows"
+Row = TypeVar("Row")
 SEPARATOR = "/"  # in the names of arrays: target index, learner, array
 
 
@@ -457,18 +458,35 @@ def out_of_fold_calibration(folder: Path, model: FittedModel) -> Calibration:
     return Calibration(targets.kind, model.num_folds, OUT_OF_FOLD, tuple(held_out))
 
 
+def training_pairs(folder: Path, partner: str) -> list[tuple[str, str]]:
+    """Read both SMILES of the training rows of a fit of pairs; the second one is in the column `partner`.
+
+    Raises:
+        MolsliceError: `rows.csv` is missing or damaged.
+    """
+    return _read_training_rows(folder, lambda row: (row["smiles"], row[partner]))
+
+
 def training_rows(folder: Path, targets: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Read the SMILES of the n training rows, and the values of T targets, float64 [n, T], NaN where missing.
 
     Raises:
         MolsliceError: `rows.csv` is missing or damaged.
     """
-    file, columns = folder / ROWS, row_columns(targets)
+    columns = row_columns(targets)
+    rows = _read_training_rows(
+        folder, lambda row: (row["smiles"], [float(row[name] or np.nan) for name in columns])
+    )
+    values = np.array([of_row for _, of_row in rows])
+    return [smiles for smiles, _ in rows], values.reshape(len(rows), len(columns))
+
+
+def _read_training_rows(folder: Path, read: Callable[[dict[str, str]], Row]) -> list[Row]:
+    """Read the training rows in `rows.csv`, each with a function of its cells."""
+    file = folder / ROWS
     check_received(file)
     try:
         with file.open(encoding="utf-8", newline="") as stream:
-            rows = [row for row in csv.DictReader(stream) if row["split"] == "train"]
-        values = [[float(row[name] or np.nan) for name in columns] for row in rows]
-        return [row["smiles"] for row in rows], np.array(values).reshape(len(rows), len(columns))
+            return [read(row) for row in csv.DictReader(stream) if row["split"] == "train"]
     except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
         raise MolsliceError(f"cannot read the training molecules from {file}: {error}") from error

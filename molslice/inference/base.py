@@ -240,6 +240,15 @@ class SmilesPredictor(ABC):
             return self.find_domain()
         return None
 
+    def count_trained(self, smiles: Sequence[str], partners: Sequence[str] = ()) -> int:
+        """Count the rows whose molecules are known training molecules; 0 if the model does not know them.
+
+        `partners` are the second molecules for a model of pairs.
+        """
+        if (domain := self.known_domain()) is None:
+            return 0
+        return int(domain.contains(smiles, self.fragment, self.standardize).sum())
+
     def is_logarithmic(self, target: int) -> bool:
         """Return whether the logarithm of a target is learned."""
         return False

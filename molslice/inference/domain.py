@@ -168,14 +168,7 @@ class TrainingDomain:
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
-        from molslice.chem.canonical import canonical_molecule  # needs rdkit
-        from molslice.chem.smiles import ChemError
-
-        contained = np.zeros(len(smiles), bool)
-        for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize).smiles):
-            with contextlib.suppress(ChemError):
-                contained[row] = (canonical_molecule(text).smiles or text) in self._known
-        return contained
+        return np.array([one in self._known for one in canonical_smiles(smiles, fragment, standardize)], bool)
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder."""
@@ -225,6 +218,20 @@ class TrainingDomain:
             return cls(smiles, index, elements, sizes, threshold, **optional)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise MolsliceError(f"{file} is damaged: {error}") from error
+
+
+def canonical_smiles(
+    smiles: Sequence[str], fragment: str = "keep", standardize: str = "no"
+) -> list[str | None]:
+    """Return the canonical SMILES of treated molecules; None for one that cannot be read."""
+    from molslice.chem.canonical import canonical_molecule  # needs rdkit
+    from molslice.chem.smiles import ChemError
+
+    canonical: list[str | None] = [None] * len(smiles)
+    for row, text in enumerate(choose_fragments(list(smiles), fragment, standardize=standardize).smiles):
+        with contextlib.suppress(ChemError):
+            canonical[row] = canonical_molecule(text).smiles or text
+    return canonical
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

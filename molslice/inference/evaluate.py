@@ -123,16 +123,15 @@ def evaluate(
 def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray) -> int:
     """Count the labeled molecules of some rows that are known training molecules of the model.
 
-    The count is 0 if the model has no `domain.json`, or the data have no SMILES.
+    The count is 0 if the model does not know its training molecules, or the data have no SMILES.
     """
     if not isinstance(dataset, MoleculeDataset) or isinstance(dataset, ArraysOnly):
         return 0
-    if (domain := predictor.known_domain()) is None:
-        return 0
-    smiles = dataset.smiles()
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
-    measured = [smiles[row] for row in labeled]
-    return int(domain.contains(measured, predictor.fragment, predictor.standardize).sum())
+    partners = [] if predictor.partner is None else dataset.side_cells([predictor.partner]).values()
+    return predictor.count_trained(
+        *([cells[row] for row in labeled] for cells in (dataset.smiles(), *partners))
+    )
 
 
 def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:

@@ -1,7 +1,9 @@
 """Predict with a model that `molslice fit` wrote."""
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +28,14 @@ from molslice.folders.fitted import (
     FittedModel,
     out_of_fold_calibration,
     row_columns,
+    training_pairs,
     training_rows,
     with_related,
 )
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
-from molslice.inference.domain import DOMAIN, TrainingDomain
+from molslice.inference.domain import DOMAIN, TrainingDomain, canonical_smiles
 from molslice.inference.network import Predictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
@@ -219,6 +222,28 @@ class FittedPredictor(SmilesPredictor):
             words = one.class_names if one.several is not None else one.words[1:]
             numbers += [{**item, "class": word, "unit": ""} for word in words] or [item]
         return numbers
+
+    def count_trained(self, smiles: Sequence[str], partners: Sequence[str] = ()) -> int:
+        """Count the rows of known training molecules or pairs; see `SmilesPredictor.count_trained`."""
+        if self.partner is None:
+            return super().count_trained(smiles)
+        return sum(pair in self._training_pairs for pair in self._canonical_pairs(smiles, partners))
+
+    @cached_property
+    def _training_pairs(self) -> frozenset[tuple[str | None, ...]]:
+        pairs = list[tuple[str, str]]()
+        with contextlib.suppress(MolsliceError):  # models that ship do not have their rows
+            pairs = training_pairs(self.folder, self.partner or "")
+        return frozenset(self._canonical_pairs(*zip(*pairs, strict=True))) if pairs else frozenset()
+
+    def _canonical_pairs(
+        self, smiles: Sequence[str], partners: Sequence[str]
+    ) -> Iterator[tuple[str | None, ...]]:
+        """Yield both canonical SMILES of readable pairs, in alphabetical order if the model is symmetric."""
+        both = (canonical_smiles(names, self.fragment, self.standardize) for names in (smiles, partners))
+        for pair in zip(*both, strict=True):
+            if None not in pair:
+                yield tuple(sorted(map(str, pair))) if self.model.symmetric else pair
 
     def find_calibration(self) -> Calibration:
         """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.

@@ -183,6 +183,11 @@ class Measured:
             return 0
         return count_trained(self.predictor, self.dataset, self.judged.rows)
 
+    @property
+    def trained_text(self) -> str:
+        """How many of the judged rows have training molecules, to stand before `of these rows`."""
+        return "all" if self.trained == len(self.judged.rows) else f"at least {self.trained:,}"
+
     def molecules(self, rows: np.ndarray) -> Iterator[MoleculeArrays]:
         """Yield the arrays of rows."""
         for row in rows:

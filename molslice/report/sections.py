@@ -121,7 +121,7 @@ def _seen(measured: Measured) -> str:
     """Return which of the judged molecules the model was trained on; "" if none is known."""
     if measured.is_own and measured.judged.name == "train" and not measured.judged.is_unseen:
         return "these"
-    return f"at least {trained:,} of these" if (trained := measured.trained) else ""
+    return f"{measured.trained_text} of these" if measured.trained else ""
 
 
 def predictions(measured: Measured) -> Html:

@@ -130,8 +130,8 @@ class _Case:
             place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out {self.measured.noun}"
         if self.recorded and (error := self.of_record(metric, place)) is not None:
             notes.append(f" The {other} is {rounded_error(*error)}{self.unit(metric)}.")
-        if self.split is self.measured.judged and (trained := self.measured.trained):
-            notes.append(f" The model was trained on at least {trained:,} of these molecules.")
+        if self.split is self.measured.judged and self.measured.trained:
+            notes.append(f" The model was trained on {self.measured.trained_text} of these molecules.")
         return "".join(notes)
 
 
@@ -163,9 +163,7 @@ def _verdict(measured: Measured, target: int) -> str:
     if (several := measured.types[target].several) is not None and several.ordered:
         describe = _of_ordered
     if not measured.is_own and measured.trained >= TRAINED * len(measured.judged.rows):
-        return (
-            f"no verdict, because the model was trained on at least {measured.trained:,} of these molecules."
-        )
+        return f"no verdict, because the model was trained on {measured.trained_text} of these molecules."
     for case in _cases(measured, target):
         if case.is_exact.sum() >= FEWEST and (sentence := describe(case)):
             return sentence

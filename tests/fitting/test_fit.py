@@ -292,12 +292,12 @@ def test_another_table_needs_no_column_of_the_split(fitted, smiles, tmp_path, ca
     assert main(["evaluate", str(folder), "--split", "all", "--json", "--quiet", *table]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 1
     assert main(["evaluate", str(folder), "--split", "all", *table]) == 0
-    assert "trained on" not in capsys.readouterr().err
+    assert "training molecules" not in capsys.readouterr().err
     with (folder / ROWS).open(newline="") as stream:
         known = next(row["smiles"] for row in csv.DictReader(stream) if row["split"] == "train")
     file.write_text(f"smiles,y\nCCO,3\n{known},3\n{known},\n(,1\n")
     assert main(["evaluate", str(folder), "--split", "all", *table]) == 0
-    line = "the model was trained on at least 1 of the measured molecules; its error for new ones is larger\n"
+    line = "at least 1 of 2 measured rows are of training molecules; the error for new molecules is larger\n"
     assert line in capsys.readouterr().err
     assert main(["evaluate", str(folder), "--quiet", *table]) == 1
     assert re.search("has no column 'split'.*; to measure all rows .* --split all", capsys.readouterr().err)

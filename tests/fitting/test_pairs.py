@@ -223,6 +223,23 @@ def test_evaluate_and_report(model, tmp_path, capsys):
     assert "--smiles-column solute --smiles-column solvent" in (tmp_path / "page.html").read_text()
 
 
+def test_predictions_of_a_table_say_how_many_pairs_were_learned(model, tmp_path, capsys):
+    folder, _ = model
+    with (folder / ROWS).open(newline="") as stream:
+        pairs = [(row["smiles"], row["solvent"]) for row in csv.DictReader(stream) if row["split"] == "train"]
+    learned = next(pair for pair in pairs if pair[1] == "CCO")
+    new = next(name for name in SOLVENTS if (learned[0], name) not in pairs)
+    rows = [[*learned, 1.0], [learned[0], "OCC", 2.0], [learned[0], new, 1.0]]
+    file = write_table(tmp_path / "new.csv", ["solute", "solvent", "logS"], rows)
+    words = ["predict", str(folder), "--input", str(file), "--output", str(tmp_path / "out.csv"), "--metrics"]
+    capsys.readouterr()
+    assert main([*words, "--json", "--quiet"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["trained"], report["measured"]) == (2, 3)
+    assert main(words) == 0
+    assert "at least 2 of 3 measured rows are of training molecules; " in capsys.readouterr().err
+
+
 def test_mixtures_of_both_molecules_are_treated(table, tmp_path):
     rows = [[f"{row[0]}.Cl", f"{row[1]}.[He]", *row[2:]] for row in _lines(table)]
     about = fitted(write_table(tmp_path / "rows.csv", COLUMNS, rows), tmp_path / "model", fragment="largest")

@@ -283,8 +283,11 @@ def test_the_command_says_how_many_measured_molecules_it_was_trained_on(folder, 
         "--metrics",
     ]
     assert main(command) == 0
-    line = "the model was trained on at least 3 of the measured molecules; its error for new ones is larger\n"
+    line = "at least 3 of 4 measured rows are of training molecules; the error for new molecules is larger\n"
     assert line in capsys.readouterr().err
     source.write_text(f"smiles,{name}\n[Ru],1.5\n")
     assert main(command) == 0
-    assert "trained on" not in capsys.readouterr().err
+    assert "training molecules" not in capsys.readouterr().err
+    source.write_text(f"smiles,{name}\n{smiles[0]},1.5\n{smiles[1]},2\n")
+    assert main(command) == 0
+    assert "all 2 measured rows are of training molecules; " in capsys.readouterr().err

@@ -33,7 +33,8 @@ class MeasuredValues:
     Attributes:
         columns: Number of each target that has a column, by the name of the column. It has the name of the
             target, or this name and the unit of the target in brackets.
-        trained: Number of rows with a value whose molecule is a known training molecule of the model.
+        rows: Number of rows with a value.
+        trained: Number of them whose molecule or pair is known from the training of the model.
 
     Raises:
         MolsliceError: The input has no column with the name of a target, or more than one.
@@ -42,7 +43,6 @@ class MeasuredValues:
     def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
         targets = predictor.targets
         self._targets, self._smiles = targets, table.smiles_column
-        self._treatment = predictor.fragment, predictor.standardize
         present = {name.strip() for name in table.names}
         self.columns = _columns_of(targets, predictor.measured_columns, table.names)
         if not self.columns:
@@ -62,7 +62,8 @@ class MeasuredValues:
                 self._relations = self._beside(options.get("relations"), side.relations, present)
             if "unit_columns" in options and options.get("transform") is None:
                 self._unit_columns = self._beside(options["unit_columns"], side.units, present)
-        self._domain, self.trained = predictor.known_domain(), 0
+        self._count_trained, self._partner = predictor.count_trained, predictor.partner
+        self.trained = self.rows = 0
         slices = [*column_slices(self._types)]
         self._places = {name: slices[index] for name, index in self.columns.items()}
         self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, slices[-1].stop))]
@@ -130,10 +131,10 @@ class MeasuredValues:
         self._values.append(values)
         self._predicted.append(predicted)
         self._molecules.append(np.array([hash(text.strip()) for text in chunk[self._smiles]], np.int64))
-        if self._domain is not None:
-            measured, texts = np.isfinite(self._values[-1]).any(1), chunk[self._smiles]
-            smiles = [texts[row] for row in np.flatnonzero(measured)]
-            self.trained += int(self._domain.contains(smiles, *self._treatment).sum())
+        measured = np.flatnonzero(np.isfinite(values).any(1))
+        cells = [chunk[name] for name in (self._smiles, self._partner) if name is not None]
+        self.trained += self._count_trained(*([texts[row] for row in measured] for texts in cells))
+        self.rows += len(measured)
 
     def _read_limits(self, chunk: Chunk, name: str) -> ReadValues:
         column = self._relations.get(name)

@@ -48,7 +48,8 @@ class TableReport:
         findings: What was found in the input, one sentence each.
         metrics: Errors of each target, with `name`, `unit`, `count`, `metric`, `value` and `standard_error`,
             also the mean fold error if the logarithm is learned; None if not asked.
-        trained: Number of rows in `metrics` whose molecule is a known training molecule of the model.
+        measured: Number of rows in `metrics`.
+        trained: Number of them whose molecule or pair is known from the training of the model.
         rows: Number of rows read.
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
@@ -63,6 +64,7 @@ class TableReport:
     smiles_column: str
     findings: tuple[str, ...] = ()
     metrics: list[dict[str, Any]] | None = None
+    measured: int = 0
     trained: int = 0
     rows: int = 0
     failed: int = 0
@@ -171,7 +173,7 @@ def predict_table(
             raise KeyboardInterrupt(f"stopped after {report.rows} rows{how}") from interrupt
         log.discard()
     if measured is not None:
-        report.metrics, report.trained = measured.compare(), measured.trained
+        report.metrics, report.measured, report.trained = measured.compare(), measured.rows, measured.trained
     return report
 
 
