@@ -176,9 +176,10 @@ def fit(
             and counted.
         members: Number of folds into which the rows are divided, twice if there are at most ten folds and
             2,000 training rows. The predictions of all models are averaged.
-        minutes: Learners and baselines that would start later are left out; at least one is fitted. The rows
-            are divided into folds a second time only if one division takes less than a quarter of the time
-            that is left. The encoder is fine-tuned for as many epochs as the time that is left allows.
+        minutes: Learners and baselines that would start later are left out; at least one is fitted. After a
+            measurement on held-out rows, the same learners are fitted to all rows. The rows are divided into
+            folds a second time only if one division takes less than a quarter of the time that is left. The
+            encoder is fine-tuned for as many epochs as the time that is left allows.
         seed: Seed of the split, the folds and the learners.
         refit: Whether to fit the model again to all rows after the error on held-out rows is measured.
             Otherwise, the model has not learned the held-out rows. None does it unless a column holds the
@@ -321,7 +322,7 @@ def fit(
                     *shared,
                     deadline=end,
                     only_measures=False,
-                    without_networks=measured.network_weights,
+                    measured=measured,
                     begin=phases.begin,
                 )
             plain = (features, options, None, partial, tuning.settings)

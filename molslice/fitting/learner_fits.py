@@ -1,7 +1,7 @@
 """Fit the learners and the baselines of `fit`, target after target."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,6 +173,8 @@ class LearnerFits:
         options: Options of the fit.
         progress: Called with the number of fits that are done and of all.
         settings: The settings of the learners of each column, by name; none for the defaults.
+        chosen: The names of the learners of each column, which are fitted whatever the time; None for all
+            that start before the deadline.
 
     Attributes:
         names: What each of the T columns is, for messages.
@@ -189,10 +191,11 @@ class LearnerFits:
         options: FitOptions,
         progress: Callable[[int, int], None],
         settings: Sequence[LearnerSettings] = (),
+        chosen: Sequence[Container[str]] | None = None,
     ) -> None:
         self.data, self.features, self.folds = data, features, folds
         self.deadline, self.options, self.progress = deadline, options, progress
-        self.settings = settings
+        self.settings, self.chosen = settings, chosen
         self.learned, self.quality = data.learned, QUALITIES[options.quality]
         self.names = data.learned_names
         self.target_of = targets_of_parts(data.types)
@@ -229,7 +232,7 @@ class LearnerFits:
         if fitted.labels.needs_process:
             names, first = sorted(names, key=lambda name: name != PROCESS), PROCESS
         for name in names:
-            if name == first or self._has_time(f"{name} of {self.names[column]}"):
+            if name == first or self._is_chosen(name, column):
                 settings = self.settings[column].get(name, {}) if self.settings else {}
                 features = self.quality.features_of(name, self.features, settings)
                 learner, unseen, fitted.labels = fit_learner(
@@ -264,6 +267,11 @@ class LearnerFits:
                 for fit, column in zip(fitted, columns, strict=True):
                     fit.held_out[name] = column
             self._step()
+
+    def _is_chosen(self, name: str, column: int) -> bool:
+        if self.chosen is not None:
+            return name in self.chosen[column]
+        return self._has_time(f"{name} of {self.names[column]}")
 
     def _has_time(self, what: str) -> bool:
         if time.monotonic() < self.deadline:

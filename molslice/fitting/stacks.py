@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ def fit_stacks(
     *,
     deadline: float,
     only_measures: bool,
-    without_networks: Container[str] = (),
+    measured: Stacks | None = None,
     begin: Callable[[str], Callable[[int, int], None]] = lambda name: lambda done, total: None,
 ) -> Stacks:
     """Fit and weigh the learners of all targets.
@@ -95,7 +95,8 @@ def fit_stacks(
         deadline: Value of `time.monotonic` after which nothing is started.
         only_measures: Whether the stacks only measure the error on held-out rows. The rows are then divided
             into folds once, and the networks are not kept.
-        without_networks: Kinds of what is learned whose networks were not worth it before.
+        measured: What was fitted to measure the error, so that the same learners and networks are fitted now;
+            None to fit all for which there is time.
         begin: Called with the name of each phase; see `molslice.files.progress.Phases.begin`.
 
     Raises:
@@ -106,11 +107,15 @@ def fit_stacks(
     assignments = 1 if only_measures else quality.assignments
     folds = assign_folds(rows, options.members, options.seed, assignments)
     stage = " (measuring)" if only_measures else ""
-    work = LearnerFits(rows, features, folds, deadline, options, begin(f"learners{stage}"), settings)
+    chosen = None if measured is None else [fit.learners for fit in measured.fitted]
+    work = LearnerFits(rows, features, folds, deadline, options, begin(f"learners{stage}"), settings, chosen)
     fitted = work.fit_targets()
     left_out, folds, epochs, weights = work.left_out, work.folds, 0, dict[str, float]()
     groups = learned_targets(targets, rows.types)
-    tried = {kind: group for kind, group in groups.items() if kind not in without_networks}
+    tried = groups
+    if measured is not None:  # networks that were not worth it, or for which there was no time
+        worthless = measured.network_weights if measured.epochs else groups
+        tried = {kind: group for kind, group in groups.items() if kind not in worthless}
     if quality.fine_tunes and rows.partner is not None and encoder is not None:
         rows.findings.append("no fine-tuned networks: they take one molecule, not pairs")
     elif encoder is not None and quality.fine_tunes and tried:

@@ -8,8 +8,10 @@ import pytest
 from molslice.cli import main
 from molslice.fitting.card import result_rows
 from molslice.fitting.fit import fit
+from molslice.fitting.learner_fits import LearnerFits
 from molslice.folders.fitted import CARD, HELD_OUT, LEARNER_FILE, NETWORKS, ROWS
 from molslice.inference.load import load_model
+from molslice.learners import LEARNERS
 from tests.inference.models import embedded_smiles
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -112,6 +114,20 @@ def test_half_of_the_time_is_for_the_measurement(table, tmp_path):
     assert list(record["results"][0]["weights"]) == ["extra_trees"]
     assert "random forest for comparison, size" in record["left_out"]
     assert len(set(record["left_out"])) == len(record["left_out"])
+
+
+@pytest.mark.parametrize("late", ["gaussian_process", "boosting"])
+def test_the_model_of_all_rows_has_the_learners_that_were_measured(table, tmp_path, monkeypatch, late):
+    def has_time(self, what):  # only the fit to all rows has time for the learner
+        if self.data.test.any() and what == f"{late} of size":
+            self.left_out.append(what)
+            return False
+        return True
+
+    monkeypatch.setattr(LearnerFits, "_has_time", has_time)
+    record = fit_table(table, tmp_path / "model")
+    assert record["left_out"] == [f"{late} of size"]
+    assert {*record["results"][0]["weights"]} == {*LEARNERS.names()} - {late}
 
 
 @pytest.mark.usefixtures("few_epochs")
