@@ -281,7 +281,13 @@ def _announce(told: list[str], refits: bool, rows: "FitData", seconds: float) ->
 def run(args: argparse.Namespace) -> int:
     """Fit a model and print its errors."""
     _check_first(args)
-    from molslice.fitting.card import STANDARD_ERROR, describe_tuning, further_rows, result_rows
+    from molslice.fitting.card import (
+        STANDARD_ERROR,
+        describe_more_time,
+        describe_tuning,
+        further_rows,
+        result_rows,
+    )
     from molslice.fitting.first_checks import SPLITS
     from molslice.fitting.fit import fit
 
@@ -324,4 +330,6 @@ def run(args: argparse.Namespace) -> int:
     given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
     tell(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     tell(f"measured values that may be wrong: molslice suspects {args.out}")
+    if more := describe_more_time(about):
+        tell(more)
     return 0

@@ -2,12 +2,15 @@
 
 import csv
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from molslice.cli import main
 from molslice.data.molecules.identifiers import find_identifiers
+from molslice.fitting.card import MORE_TIME, describe_more_time
 from molslice.fitting.data import FitOptions
 from molslice.fitting.expected_time import describe_seconds, expected_seconds
 from molslice.fitting.fit import fit
@@ -184,3 +187,30 @@ def test_the_expected_time_grows_with_rows_and_quality_and_ends_at_the_limit(tab
 def test_an_expected_time_is_rounded(seconds, text):
     assert describe_seconds(seconds) == text
     assert describe_seconds(7200) == "about 2 hours"
+
+
+def test_a_good_fit_says_what_more_time_would_change():
+    record = {"options": {"quality": "good"}, "encoder": "encoder-small"}
+    page = (Path(__file__).parents[2] / "docs" / "results" / "small-data.md").read_text()
+    error, time = re.findall(r"has (\S+) times the error of `--quality best` .* in (\S+) of the proc", page)[
+        0
+    ]
+    line = describe_more_time(record)
+    assert f"about {1 / float(time):.0f} times the time" in line
+    assert f"{1 - 1 / float(error):.1%} smaller" in line
+    for change in (
+        {"options": {"quality": "best"}},
+        {"encoder": None},
+        {"conditions": [{"name": "temperature"}]},
+        {"partner": "solvent"},
+        {"related": [{"target": "logP"}]},
+    ):
+        assert not describe_more_time({**record, **change})
+
+
+def test_the_last_line_of_the_command_is_about_more_time(table, tmp_path, capsys):
+    words = ["fit", str(table), "--target", "logS", "--members", "2", "--split", "all"]
+    assert main([*words, "--out", str(tmp_path / "good")]) == 0
+    assert capsys.readouterr().err.endswith(f"molslice: {MORE_TIME}\n")
+    assert main([*words, "--no-encoder", "--quality", "fast", "--out", str(tmp_path / "fast")]) == 0
+    assert MORE_TIME not in capsys.readouterr().err
