@@ -100,13 +100,13 @@ def test_measured_forms_are_training_molecules(folders, tmp_path, capsys):
     file = write(tmp_path / "a.csv", [KETO, AMINE, "CCCCCCCCF"])
     command = ["predict", str(folders / "tautomer"), "--input", str(file), "--metrics", "--domain"]
     assert main([*command, "--output", str(tmp_path / "out.csv")]) == 0
-    assert "at least 2 of the measured molecules" in capsys.readouterr().err
+    assert "at least 2 of 3 measured rows" in capsys.readouterr().err
     with (tmp_path / "out.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["smiles"] for row in rows] == [KETO, AMINE, "CCCCCCCCF"]
     command = ["evaluate", str(folders / "tautomer"), "--split", "all", "--data.path", str(file)]
     assert main([*command, "--data.target-columns", "y"]) == 0
-    assert "at least 2 of the measured molecules" in capsys.readouterr().err
+    assert "at least 2 of 3 measured rows" in capsys.readouterr().err
 
 
 def test_rows_keep_their_spelling_and_their_predictions(folders):
