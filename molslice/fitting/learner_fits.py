@@ -323,12 +323,15 @@ def _baseline(
     classes: bool,
 ) -> np.ndarray:
     """Return the prediction of a number or the probability of class 1, [m]; of K > 2 classes, [m, K]."""
+    learned, mean, spread = (values, 0.0, 1.0) if classes else standardize(values)
     with hidden_warnings():
+        model.fit(train, learned)
+        if "n_jobs" in model.get_params():
+            model.set_params(n_jobs=1)  # threads add the trees in any order, and the last digits vary
         if classes:
-            probabilities = model.fit(train, values).predict_proba(held_out)
+            probabilities = model.predict_proba(held_out)
             return probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
-        standardized, mean, spread = standardize(values)
-        return model.fit(train, standardized).predict(held_out) * spread + mean
+        return model.predict(held_out) * spread + mean
 
 
 BASELINES = {"random forest": _forest, "boosting": _boosting}

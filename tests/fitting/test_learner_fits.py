@@ -41,6 +41,18 @@ def test_huge_descriptors_are_limited(name):
     assert np.abs(found - descriptors[100:, 0]).mean() < 0.3
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_predictions_of_the_forest_do_not_depend_on_threads(classes):
+    draw = np.random.default_rng(0)
+    descriptors = draw.integers(0, 3, (300, 3)).astype(float)  # leaves are means of several rows
+    features = Features(descriptors, np.zeros((300, 8), np.uint8))
+    values = draw.normal(size=300)
+    values = (values > 0).astype(float) if classes else values
+    rows, test = np.arange(100), np.arange(100, 300)
+    found = {BASELINES["random forest"](features, rows, test, values, classes, 0).tobytes() for _ in range(4)}
+    assert len(found) == 1
+
+
 def test_a_column_is_splittable_if_a_leaf_differs_from_the_rest():
     """A leaf has 20 rows or more."""
     matrix = np.full((100, 4), 7.0)
