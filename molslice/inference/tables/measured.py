@@ -1,5 +1,6 @@
 """The errors of predictions of a table whose columns hold the measured values."""
 
+import hashlib
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -130,7 +131,7 @@ class MeasuredValues:
         values[failed] = np.nan
         self._values.append(values)
         self._predicted.append(predicted)
-        self._molecules.append(np.array([hash(text.strip()) for text in chunk[self._smiles]], np.int64))
+        self._molecules.append(np.array([_number_of(text.strip()) for text in chunk[self._smiles]], np.int64))
         measured = np.flatnonzero(np.isfinite(values).any(1))
         cells = [chunk[name] for name in (self._smiles, self._partner) if name is not None]
         self.trained += self._count_trained(*([texts[row] for row in measured] for texts in cells))
@@ -200,3 +201,10 @@ def _nearest(read: ReadValues, predicted: np.ndarray) -> np.ndarray:
     """Return measured values, or for limits the possible values that are nearest to the predictions, [n]."""
     numbers = np.where(np.isnan(predicted), read.values, predicted)
     return np.where(read.sides != 0, np.clip(numbers, *read.bounds), read.values)
+
+
+def _number_of(text: str) -> int:
+    """Return a number for a text, the same in each process, unlike `hash`."""
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little", signed=True
+    )
