@@ -68,9 +68,9 @@ def test_a_column_of_numbers_that_differs_between_averaged_rows_is_named(options
     ]
     file.write_text("\n".join(["smiles,T / K,pH,id,word,y", *lines]) + "\n")
     findings = read_fit_data(file, ["y"], FitOptions(**options), workers=0).findings
-    found = [text for text in findings if "differs between" in text]
-    assert found == ([] if said is None else [f"{said}--condition 'T / K'"])
-    assert not any("'pH'" in text for text in found)  # it is the same for all rows of a molecule
+    hints = [text for text in findings if "differs between" in text]
+    assert hints == ([] if said is None else [f"{said}--condition 'T / K'"])
+    assert not any("'pH'" in text for text in hints)  # it is the same for all rows of a molecule
 
 
 def test_only_the_largest_conflicts_are_listed(tmp_path):

@@ -49,8 +49,10 @@ def test_predictions_of_the_forest_do_not_depend_on_threads(classes):
     values = draw.normal(size=300)
     values = (values > 0).astype(float) if classes else values
     rows, test = np.arange(100), np.arange(100, 300)
-    found = {BASELINES["random forest"](features, rows, test, values, classes, 0).tobytes() for _ in range(4)}
-    assert len(found) == 1
+    predictions = {
+        BASELINES["random forest"](features, rows, test, values, classes, 0).tobytes() for _ in range(4)
+    }
+    assert len(predictions) == 1
 
 
 def test_a_column_is_splittable_if_a_leaf_differs_from_the_rest():

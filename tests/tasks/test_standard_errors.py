@@ -23,9 +23,9 @@ def draw_classes(draw, count):
 )
 def test_the_standard_error_is_the_deviation_over_samples(kind, draw_sample):
     draw = np.random.default_rng(0)
-    found = [Measured.of(kind, *draw_sample(draw, 200), np.arange(200)) for _ in range(600)]
-    deviation = np.std([each.value for each in found])
-    assert np.mean([each.standard_error for each in found]) == pytest.approx(deviation, rel=0.08)
+    samples = [Measured.of(kind, *draw_sample(draw, 200), np.arange(200)) for _ in range(600)]
+    deviation = np.std([each.value for each in samples])
+    assert np.mean([each.standard_error for each in samples]) == pytest.approx(deviation, rel=0.08)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ def test_equal_rows_of_one_group_count_once(kind, draw_sample):
 
 
 def test_the_standard_error_of_a_mean_absolute_error():
-    found = Measured.of(
+    measured = Measured.of(
         "regression", np.array([1.0, 3.0, 9.0, 0.0]), np.array([0, 0, np.nan, 0]), np.arange(4)
     )
-    assert found.value == pytest.approx(4 / 3)
-    assert found.standard_error == pytest.approx(np.std([1.0, 3.0, 0.0], ddof=1) / np.sqrt(3))
-    assert found.rows == 3
+    assert measured.value == pytest.approx(4 / 3)
+    assert measured.standard_error == pytest.approx(np.std([1.0, 3.0, 0.0], ddof=1) / np.sqrt(3))
+    assert measured.rows == 3
 
 
 def test_ties_count_as_half_in_the_standard_error_of_an_area():
     truth = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    found = Measured.of("classification", np.array([2.0, 1.0, 1.0, 0.0, 0.0]), truth, np.arange(5))
+    measured = Measured.of("classification", np.array([2.0, 1.0, 1.0, 0.0, 0.0]), truth, np.arange(5))
     positive, negative = np.array([1.0, 2.5 / 3]), np.array([1.0, 1.0, 0.75])
-    assert found.value == pytest.approx(positive.mean())
+    assert measured.value == pytest.approx(positive.mean())
     deviations = np.concatenate([(positive - positive.mean()) / 2, (negative - negative.mean()) / 3])
-    assert found.standard_error == pytest.approx(np.sqrt(5 / 4 * (deviations**2).sum()))
-    assert found.rows == pytest.approx(1.2)
+    assert measured.standard_error == pytest.approx(np.sqrt(5 / 4 * (deviations**2).sum()))
+    assert measured.rows == pytest.approx(1.2)
 
 
 @pytest.mark.parametrize(
