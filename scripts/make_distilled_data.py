@@ -92,19 +92,20 @@ def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path
     return chosen, made
 
 
-def label(chosen: Path, teacher: str, jobs: int) -> Iterator[tuple[str, float | None]]:
+def label(chosen: Path, teacher: str, checksum: str, jobs: int) -> Iterator[tuple[str, float | None]]:
     """Predict the molecules of a file, or continue, and return each SMILES with its value.
 
     Args:
         chosen: The file of molecules.
         teacher: Name or folder of a model.
+        checksum: The checksum of the model.
         jobs: Number of processes.
 
     Returns:
         The SMILES and the predictions in eV, None for a molecule without one. A file beside `chosen` keeps
         them; its name has the checksum of the teacher.
     """
-    predicted = chosen.with_name(f"predicted-{load_model(teacher).checksum()[:12]}.csv")
+    predicted = chosen.with_name(f"predicted-{checksum[:12]}.csv")
     if not predicted.exists():
         command = [sys.executable, "-m", "molslice", "predict", teacher, "--input", str(chosen)]
         command += ["--output", str(predicted), "--workers", str(jobs)]
@@ -137,12 +138,13 @@ def main(argv: list[str] | None = None) -> int:
     rdBase.DisableLog("rdApp.*")
     smiles, values = columns_of(options.base / TABLE, *COLUMNS[1:])
     chosen, made = choose_once(options, smiles)
-    new = list(mean_labels([label(chosen, teacher, options.jobs) for teacher in options.teacher]))
+    teachers = {name: load_model(name).checksum() for name in options.teacher}
+    new = list(mean_labels([label(chosen, *teacher, options.jobs) for teacher in teachers.items()]))
     splits = dict(read_split_file(options.base / SPLITS))
     splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new))])
     table = [*zip(smiles, values, strict=True), *new]
-    teachers = [{"model": name, "sha256": load_model(name).checksum()} for name in options.teacher]
-    card = {**made, "teachers": teachers, "labeled": len(new), "rows": len(table)}
+    origins = [{"model": name, "sha256": checksum} for name, checksum in teachers.items()]
+    card = {**made, "teachers": origins, "labeled": len(new), "rows": len(table)}
     with atomic_folder(options.out) as folder:
         (folder / TABLE).parent.mkdir()
         write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))
