@@ -288,7 +288,7 @@ def run(args: argparse.Namespace) -> int:
         further_rows,
         result_rows,
     )
-    from molslice.fitting.first_checks import SPLITS
+    from molslice.fitting.first_checks import refits_all
     from molslice.fitting.fit import fit
 
     device = "cpu" if args.no_encoder and args.device == AUTO else choose_device(args)
@@ -308,7 +308,7 @@ def run(args: argparse.Namespace) -> int:
         limit = f"{args.tune:g} minute{'s' * (args.tune != 1)}"
         tell(f"tuning takes up to {limit}; then the model is fitted as without it")
     told: list[str] = []  # what is found in the table, before the fit
-    refits = options.get("split", "random") in SPLITS if args.refit is None else args.refit
+    refits = refits_all(options.get("split", "random"), args.refit)
     announce = None if args.json or args.quiet else partial(_announce, told, refits)
     about = fit(**options, announce=announce)
     if args.json:

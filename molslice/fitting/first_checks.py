@@ -18,6 +18,11 @@ MIN_FOLDS, MAX_FOLDS = 2, 20
 MAX_SEED = 2**32 - 1 - MAX_FOLDS  # of scikit-learn; each model adds its number, below MAX_FOLDS
 
 
+def refits_all(split: str, refit: bool | None) -> bool:
+    """Return whether a fit is repeated with all rows: as asked, by default unless a column holds rows out."""
+    return split in SPLITS if refit is None else refit
+
+
 def check_times(minutes: float | None, tune: float | None) -> None:
     """Check the time limits of the whole fit and of its tuning, in minutes.
 

@@ -35,7 +35,14 @@ from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
 from molslice.fitting.data import Duplicates, FitData, FitOptions, Limits, Scale, Transform
 from molslice.fitting.expected_time import expected_seconds
-from molslice.fitting.first_checks import MAX_FOLDS, MAX_SEED, MIN_FOLDS, SPLITS, check_folder, check_times
+from molslice.fitting.first_checks import (
+    MAX_FOLDS,
+    MAX_SEED,
+    MIN_FOLDS,
+    check_folder,
+    check_times,
+    refits_all,
+)
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.related import (
@@ -245,7 +252,7 @@ def fit(
         members=_whole("members", members),
         minutes=minutes,
         seed=_whole("seed", seed),
-        refit=split in SPLITS if refit is None else refit,
+        refit=refits_all(split, refit),
         quality=quality,
         tune=tune,
     )
