@@ -208,12 +208,9 @@ def tell_treated_rows(replaced: int, wildcards: int) -> None:
 
 
 def tell_trained(trained: int, rows: int) -> None:
-    """Write how many of the measured rows have training molecules of the model, if any."""
-    if trained:
-        count = "all" if trained == rows else f"at least {trained:,} of"
-        tell(
-            f"{count} {rows:,} measured rows are of training molecules; the error for new molecules is larger"
-        )
+    """Write how many of the measured rows have training molecules of the model."""
+    count = "all" if trained == rows else f"at least {trained:,} of"
+    tell(f"{count} {rows:,} measured rows are of training molecules; the error for new molecules is larger")
 
 
 def escaped(text: str) -> str:

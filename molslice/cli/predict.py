@@ -295,7 +295,8 @@ def _predict_table(
         write_json({"model": predictor.name, "output": args.output, **files, **asdict(report)})
     elif report.metrics is not None:
         _show_errors(report.metrics, args)
-        tell_trained(report.trained, report.measured)
+        if report.trained:
+            tell_trained(report.trained, report.measured)
     if say_failed_rows(report, args.output, "prediction"):
         return 1
     tell("; ".join(report.findings))
