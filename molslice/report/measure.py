@@ -176,7 +176,7 @@ class Measured:
             "held-out", True, count, places, kept.truth, kept.predicted, columns, kept.bounds
         )
 
-    @property
+    @cached_property
     def trained(self) -> int:
         """Number of judged molecules that are known training molecules of the models that predict them."""
         if self.is_learned:
