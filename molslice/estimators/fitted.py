@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
 from molslice.files.atomic import atomic_folder
-from molslice.files.tables.base import Unreadable
+from molslice.files.tables.base import Unreadable, free_name
 from molslice.inference.base import Predictions, SmilesPredictor
 from molslice.inference.inputs import Molecules, condition_cells, molecule_rows
 from molslice.inference.load import load_model
@@ -105,7 +105,7 @@ class _Estimator(BaseEstimator):
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
         columns = y.reshape(len(y), -1).T
         names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
-        group, weight = (_free_name(name, conditions) for name in ("group", "weight"))
+        group, weight = (free_name(name, conditions) for name in ("group", "weight"))
         options = {field.name: getattr(self, field.name) for field in fields(self)} | more
         options = {name: value for name, value in options.items() if name not in NOT_OF_FIT}
         with tempfile.TemporaryDirectory() as place:
@@ -427,12 +427,6 @@ def _find_places(classes: np.ndarray, ordered: bool | Sequence[Any]) -> np.ndarr
     if len(given) != len(classes) or set(given) != set(classes.tolist()):
         raise MolsliceError(f"ordered has the classes {given}, but y has {classes.tolist()}")
     return np.array([given.index(name) for name in classes.tolist()])
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _labels(classes: np.ndarray, codes: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.files.cache import file_checksum
+from molslice.files.tables import free_name
 from molslice.files.urls import File
 from molslice.fitting.card import write_card
 from molslice.fitting.data import FitData, FitOptions
@@ -29,10 +30,10 @@ from molslice.folders.fitted import (
     ROW_COLUMNS,
     ROWS,
     TABLE_ROWS,
-    limit_columns,
     row_columns,
     save_learners,
 )
+from molslice.folders.limit_cells import limit_columns, limit_text
 from molslice.folders.run import model_file
 from molslice.inference.fitted import prediction_row_columns
 from molslice.inference.json_text import to_json
@@ -312,9 +313,7 @@ def _rows_table(
     header = [*ROW_COLUMNS, *columns, *predicted, *given]
     header += [] if data.bounds is None else limit_columns(columns, header)
     for name in data.identifiers:
-        while name in header:
-            name += "_"
-        header.append(name)
+        header.append(free_name(name, header))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
@@ -324,7 +323,7 @@ def _rows_table(
         cells += [*data.condition_cells(row), *data.partners[row : row + 1]]
         if data.bounds is not None:
             cells += [
-                _limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""
+                limit_text(*data.bounds[:, row, index]) if data.limited[row, index] else ""
                 for index in range(len(columns))
             ]
         cells += [of_column[row] for of_column in data.identifiers.values()]
@@ -346,9 +345,7 @@ def _origins_table(data: FitData, rows: np.ndarray) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     header = [*ORIGIN_COLUMNS, *row_columns(data.names, ORIGIN_COLUMNS)]
     for name in data.identifiers:
-        while name in header:
-            name += "_"
-        header.append(name)
+        header.append(free_name(name, header))
     writer.writerow(header)
     listed = [(number, data.origins[row]) for number, row in enumerate(rows, 1)]
     for number, origins in [*listed, *((-number, origins) for number, origins in enumerate(data.lost, 1))]:
@@ -357,12 +354,6 @@ def _origins_table(data: FitData, rows: np.ndarray) -> str:
             line = "" if one.line is None else one.line
             writer.writerow([one.smiles, number, one.file, one.row, line, *cells, *one.names])
     return stream.getvalue()
-
-
-def _limit_text(lower: float, upper: float) -> str:
-    """Write a limit as in a table: `>10`, `<0.1`, or `>1 <5` for both."""
-    sides = ((">", float(lower)), ("<", float(upper)))
-    return " ".join(f"{relation}{bound!r}" for relation, bound in sides if np.isfinite(bound))
 
 
 def _cell(data: FitData, index: int, value: float) -> str:

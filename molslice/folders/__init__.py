@@ -4,6 +4,7 @@ Modules:
     run: A trained network with its configuration.
     ensemble: Several run folders.
     fitted: The learners, networks, settings and rows of `molslice fit`.
+    limit_cells: Limits such as `>10` in the table of the rows of a fit.
     results: Tables and figures, which are not in the folder of a model.
 
 Imports: `config`, `tasks`, `learners`, `uncertainty` and the packages below them.

@@ -183,17 +183,6 @@ def row_columns(targets: Sequence[str], others: Sequence[str] = ROW_COLUMNS) -> 
     return columns
 
 
-def limit_columns(columns: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Name the columns of limits in `rows.csv`, given the columns of the targets and all columns before."""
-    names = list[str]()
-    for column in columns:
-        name = f"{column}_limit"
-        while name in others or name in names:
-            name += "_"
-        names.append(name)
-    return names
-
-
 def network_folder(folder: Path, fold: int, kind: str = "") -> Path:
     """Return the folder of the fine-tuned network of a fold.
 

@@ -1,7 +1,6 @@
 """Predictions of the splits of a data set for a report."""
 
 import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,8 @@ import numpy as np
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
-from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, limit_columns, row_columns
+from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, row_columns
+from molslice.folders.limit_cells import limit_columns, read_limit
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
@@ -318,12 +318,6 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
         np.array([row[ROW_COLUMNS[1]] == "test" for row in rows], dtype=bool),
         bounds,
     )
-
-
-def read_limit(cell: str) -> tuple[float, float]:
-    """Return the least and the largest possible value of a limit, such as `>1.0 <5.0`; NaN without one."""
-    sides = {text[0]: float(text[1:]) for text in cell.split()}
-    return (sides.get(">", -math.inf), sides.get("<", math.inf)) if sides else (math.nan, math.nan)
 
 
 def read_value(cell: str, of_target: TargetType) -> float:

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe, open_unpacked
-from molslice.files.tables.base import SHEETS, Chunk, Row, Table, Unreadable, place_of, trimmed
+from molslice.files.tables.base import SHEETS, Chunk, Row, Table, Unreadable, free_name, place_of, trimmed
 from molslice.files.tables.cells import (
     DEFAULT_FORMAT,
     NumberFormat,
@@ -61,6 +61,7 @@ __all__ = [
     "Unreadable",
     "class_words",
     "file_format",
+    "free_name",
     "is_missing",
     "labels",
     "numbers",

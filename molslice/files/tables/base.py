@@ -1,7 +1,7 @@
 """The interface of a table: named columns, and rows of text that are read in chunks."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -48,6 +48,13 @@ def trimmed(text: str) -> str:
     while text != before and not text.isascii():  # both kinds may alternate
         before, text = text, text.strip(INVISIBLE).strip()
     return text
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name for a new column: `name`, with as many underscores after it as make it new."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def place_of(path: File, row: int, line: int | None = None) -> str:
