@@ -19,7 +19,6 @@ from molslice.data.text.imdb import Imdb
 from molslice.folders.run import read_config
 from molslice.inference.load import find_model
 from molslice.model.base import SIZES
-from molslice.tasks.metrics import format_metric
 from molslice.training.start import load_run_config
 from molslice.types import DataSpec, MolsliceError
 from tests.inference.models import checkpoint_folder, write_tiny_config
@@ -100,7 +99,8 @@ def test_train_evaluate_predict_params(molslice, folder, tmp_path, caplog):
     assert result["targets"][0]["mae"] == pytest.approx(summary["test"]["mae"]["gap"], abs=1e-5)
     code, out, _ = molslice("evaluate", run, "--split", "valid")
     assert code == 0
-    assert format_metric(summary["valid"]["mae"]["gap"]) in out
+    value, error = map(float, re.search(r"gap +(\S+) ± (\S+) +eV", out).groups())
+    assert value == pytest.approx(summary["valid"]["mae"]["gap"], abs=0.1 * error)
     assert f"{summary['parameters']:,}" in out
 
     identity = json.loads((run / "data.json").read_text())

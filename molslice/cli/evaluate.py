@@ -255,14 +255,16 @@ def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str, str]:
 
 def result_text(result: dict[str, Any]) -> str:
     """Format one line for each target, then the counts."""
-    from molslice.tasks.metrics import METRIC_LABELS, format_metric
+    from molslice.tasks.metrics import METRIC_LABELS
+    from molslice.uncertainty.rounding import rounded_error
 
     metric = result["metric"]
     atoms = f", atoms {result['atoms']}" if "atoms" in result else ""
     rows = []
     for target in result["targets"]:
         announced = metric or next(name for name in target if name in METRIC_LABELS)
-        cells = format_metric(target[announced]), target["unit"] or "-", str(target["count"])
+        error = rounded_error(target[announced], target.get("standard_error"))
+        cells = error, target["unit"] or "-", str(target["count"])
         rows.append((target["name"], *([] if metric else [METRIC_LABELS[announced]]), *cells))
     value = f"{result['split']} {METRIC_LABELS[metric]}" if metric else result["split"]
     header = ("target", *([] if metric else ["metric"]), value, "unit", "labels")

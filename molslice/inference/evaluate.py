@@ -19,8 +19,8 @@ from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
-from molslice.tasks.metrics import METRIC_NAMES
-from molslice.tasks.target_types import column_slices
+from molslice.tasks.standard_errors import Measured
+from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import DataSpec, MolsliceError
 
 KIND_NAMES = {
@@ -58,9 +58,10 @@ def evaluate(
     Returns:
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
         each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
-        `parameters_without_embeddings` and `seconds`. For molecules also `refusals`, the failed rows by
-        reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of `molslice fit` has
-        neither parameters nor atoms.
+        `parameters_without_embeddings` and `seconds`. Targets of molecules have the `standard_error` of the
+        announced metric over samples of rows, None if it is not defined. For molecules also `refusals`, the
+        failed rows by reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of
+        `molslice fit` has neither parameters nor atoms.
 
     Raises:
         MolsliceError: A row cannot be read although `strict` is set, the split does not exist or has no
@@ -236,14 +237,20 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
 
 def _errors(
     predictor: SmilesPredictor, dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray
-) -> list[dict[str, float]]:
-    """Return the metrics of each target by name, the announced one first."""
-    if isinstance(dataset, Pcqm4m) and np.isfinite(labels).any():  # the evaluator of OGB
-        known = np.isfinite(labels[:, 0])
-        error = evaluate_gap(dataset.version, labels[known, 0], values[known, 0])
-        return [{METRIC_NAMES[dataset.kind]: error}]
-    types = predictor.types
-    return [
-        one.measure(values[:, columns], truth)
-        for one, columns, truth in zip(types, column_slices(types), labels.T, strict=True)
-    ]
+) -> list[dict[str, float | None]]:
+    """Return the metrics of each target by name, the announced one first, and `standard_error`."""
+    types, errors = predictor.types, []
+    for one, columns, truth in zip(types, column_slices(types), labels.T, strict=True):
+        metrics = one.measure(values[:, columns], truth)
+        if isinstance(dataset, Pcqm4m) and (known := np.isfinite(truth)).any():  # the evaluator of OGB
+            metrics[one.metric] = evaluate_gap(dataset.version, truth[known], values[known, columns.start])
+        errors.append({**metrics, "standard_error": _standard_error(one, values[:, columns], truth)})
+    return errors
+
+
+def _standard_error(of_target: TargetType, predicted: np.ndarray, truth: np.ndarray) -> float | None:
+    """Return the standard error of the announced metric; None if it is not defined."""
+    columns = predicted[:, 0] if of_target.several is None else predicted
+    each, several = np.arange(len(truth)), of_target.several
+    error = Measured.of(of_target.kind, columns, truth, each, of_target.metric, several).standard_error
+    return error if np.isfinite(error) else None

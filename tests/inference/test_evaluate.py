@@ -53,11 +53,13 @@ def test_the_error_of_each_target_in_its_unit(tmp_path):
     values = model.predict(embedded_smiles(40)).astype(float)
     known = [row for row in range(2, 40) if row not in (5, 9)]
     first, second = result["targets"]
+    of_gap = np.abs(values[2:, 0] - gap[2:])
     assert first == {
         "name": "gap",
         "unit": "eV",
         "count": 38,
-        "mae": pytest.approx(np.abs(values[2:, 0] - gap[2:]).mean(), abs=1e-5),
+        "mae": pytest.approx(of_gap.mean(), abs=1e-5),
+        "standard_error": pytest.approx(of_gap.std(ddof=1) / np.sqrt(38), abs=1e-5),
     }
     assert second["count"] == 36
     expected = np.abs(values[known, 1] - logp[known].astype(float)).mean()
@@ -75,6 +77,7 @@ def test_classes_are_measured_by_roc_auc(tmp_path):
     (target,) = evaluate(model, dataset)["targets"]
     expected = roc_auc_score(toxic[2:], model.predict(embedded_smiles(40)[2:]))
     assert target["roc_auc"] == pytest.approx(expected, abs=1e-6)
+    assert 0.05 < target["standard_error"] < 0.15  # 38 molecules
     assert "mae" not in target
 
 
@@ -91,7 +94,8 @@ def test_an_infinite_prediction_counts(tmp_path, monkeypatch):
     predictions = model.predict_dataset(dataset, dataset.rows("test"))
     predictions.values[3] = np.inf
     monkeypatch.setattr(model, "predict_dataset", lambda *_, **__: predictions)
-    assert evaluate(model, dataset)["targets"][0]["mae"] == np.inf
+    (target,) = evaluate(model, dataset)["targets"]
+    assert (target["mae"], target["standard_error"]) == (np.inf, None)
 
 
 def test_a_prediction_that_is_not_finite_counts_as_infinitely_wrong(tmp_path, monkeypatch):
