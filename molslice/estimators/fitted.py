@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,13 +22,13 @@ from molslice.estimators.loaded import LOADED, count_workers
 from molslice.files.atomic import atomic_folder
 from molslice.files.tables.base import Unreadable, free_name
 from molslice.inference.base import Predictions, SmilesPredictor
-from molslice.inference.inputs import Molecules, condition_cells, molecule_rows
+from molslice.inference.inputs import Molecules, frame_cells, is_missing_value, molecule_rows
 from molslice.inference.load import load_model
 from molslice.pretrained import DEFAULT_ENCODER
 from molslice.types import MolsliceError
 
 if TYPE_CHECKING:
-    from molslice.fitting.data import Duplicates, Scale
+    from molslice.fitting.data import Duplicates, Limits, Scale
 
 
 NOT_OF_FIT = ("ordered", "random_state", "n_jobs")  # parameters that `fit` has in another form
@@ -46,6 +46,8 @@ class _Estimator(BaseEstimator):
     members: int = 5
     minutes: float | None = None
     tune: float | None = None
+    smiles_column: str | Sequence[str] | None = None
+    symmetric: bool = False
     conditions: str | Sequence[str] = ()
     related: str | Sequence[str | tuple[Path | str, str]] = ()
     duplicates: "Duplicates" = "average"
@@ -56,6 +58,7 @@ class _Estimator(BaseEstimator):
     n_jobs: int | None = None
 
     _is_flat = True  # whether y had one dimension
+    _names_smiles = False  # whether `smiles_column` was given
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -83,66 +86,73 @@ class _Estimator(BaseEstimator):
         y: np.ndarray,
         groups: Any,  # noqa: ANN401
         sample_weight: Any,  # noqa: ANN401
+        *,
+        sides: np.ndarray | None = None,
+        standard_error: np.ndarray | None = None,
         **more: Any,  # noqa: ANN401
     ) -> None:
         """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value.
 
-        `fit` gets its arguments from the parameters of the estimator, and `more`.
+        `fit` gets its arguments from the parameters of the estimator, and `more`. `sides` and
+        `standard_error` are shaped as y; `sides` says what is a limit, as in `ReadValues`.
         """
         # predicting with a pickled estimator needs no training
         from molslice.fitting.columns import checked_columns
         from molslice.fitting.fit import fit
         from molslice.fitting.target_checks import MIN_ROWS
 
-        rows, conditions = molecule_rows(X), checked_columns("condition", self.conditions)
-        given = condition_cells(X, conditions) if conditions else {}
-        words = [None] * len(rows) if groups is None else column_or_1d(groups, dtype=object).tolist()
-        check_consistent_length(rows, y, words)
-        weights = None
+        conditions = checked_columns("condition", self.conditions)
+        if self.smiles_column is None:
+            molecules = {free_name("smiles", conditions): molecule_rows(X)}
+        else:
+            smiles_columns = checked_columns("smiles_column", self.smiles_column)
+            molecules = {name: molecule_rows(cell) for name, cell in frame_cells(X, smiles_columns).items()}
+        cells: dict[str, Sequence[Any]] = frame_cells(X, conditions) if conditions else {}
+        taken = {*molecules, *cells}
+        first, rows = next(iter(molecules.items()))
+        columns = y.reshape(len(y), -1).T
+        names = [free_name(name, taken) for name in _names(columns.T)]
+        group, weight = (free_name(name, taken) for name in ("group", "weight"))
+        if groups is not None:
+            words = column_or_1d(groups, dtype=object).tolist()
+            cells |= {group: [None if word is None else str(word) for word in words]}
+        weights = np.ones(len(rows))
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+            cells |= {weight: weights}
+        errors = [] if standard_error is None else [free_name(f"error_{name}", taken) for name in names]
+        if standard_error is not None:
+            of_targets = standard_error.reshape(len(standard_error), -1).T
+            cells |= {name: _cells(column) for name, column in zip(errors, of_targets, strict=True)}
+        number = int if more["kind"] == "multiclass" else float
+        limits = np.zeros_like(y) if sides is None else sides
+        for name, column, of_column in zip(names, columns, limits.reshape(len(y), -1).T, strict=True):
+            cells |= {name: _cells(column, of_column, number)}
+        check_consistent_length(*cells.values(), *molecules.values())
         if len(rows) < MIN_ROWS:
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
-        columns = y.reshape(len(y), -1).T
-        names = ["y"] if y.ndim == 1 else [f"y{index}" for index in range(len(columns))]
-        group, weight = (free_name(name, conditions) for name in ("group", "weight"))
         options = {field.name: getattr(self, field.name) for field in fields(self)} | more
         options = {name: value for name, value in options.items() if name not in NOT_OF_FIT}
+        options["smiles_column"] = list(molecules)
         with tempfile.TemporaryDirectory() as place:
             table, folder = Path(place, "molecules.jsonl"), Path(place, "model")
-            refusals = Refusals()
-            with table.open("w", encoding="ascii") as file:
-                for row, (text, values, word) in enumerate(zip(rows, columns.T, words, strict=True)):
-                    if weights is not None and weights[row] == 0:
-                        continue
-                    if isinstance(text, Unreadable):
-                        refusals.add(text.reason, text, f"row {row}")
-                        continue
-                    number: Any = int if more["kind"] == "multiclass" else float
-                    cells = [None if np.isnan(value) else number(value) for value in values]
-                    record = {"smiles": text, **dict(zip(names, cells, strict=True))}
-                    if groups is not None:
-                        record[group] = None if word is None else str(word)
-                    if weights is not None:
-                        record[weight] = weights[row]
-                    record |= {name: column[row] for name, column in given.items()}
-                    file.write(json.dumps(record, default=np.generic.item) + "\n")
+            refusals = _write_rows(table, molecules, cells, weights > 0)
             try:
                 summary = fit(
                     table,
                     names,
                     folder,
-                    smiles_column="smiles",
                     split="all",
                     groups=None if groups is None else group,
-                    weight=None if weights is None else weight,
+                    weight=None if sample_weight is None else weight,
+                    error=errors or None,
                     seed=self._seed(),
                     workers=count_workers(self.n_jobs),
                     **options,
                     quiet=True,
                 )
             except MolsliceError as error:
-                reason = str(error).replace(str(table), "the molecules").replace(" in column 'smiles'", "")
+                reason = str(error).replace(str(table), "the molecules").replace(f" in column {first!r}", "")
                 raise MolsliceError(reason) from error
             left, count = len(summary["targets"]["classes"]), int(np.nanmax(y)) + 1
             if more["kind"] == "multiclass" and left < count:
@@ -150,6 +160,7 @@ class _Estimator(BaseEstimator):
                     f"{count} classes, but only {left} have a molecule that can be read, and a weight"
                 )
             self.about_ = summary
+            self._names_smiles = self.smiles_column is not None
             self.folder_ = {
                 path.relative_to(folder).as_posix(): path.read_bytes()
                 for path in sorted(folder.rglob("*"))
@@ -174,6 +185,8 @@ class _Estimator(BaseEstimator):
             folder = Path(place, "model")
             self.save(folder)
             model = load_model(folder)
+            if self._names_smiles:
+                model.smiles_column = self.about_["smiles_column"]
             weakref.finalize(model, shutil.rmtree, place, ignore_errors=True)
             LOADED[self] = model, place
         return LOADED[self][0]
@@ -197,9 +210,13 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         quality: As in `fit`: `fast`, `good`, or `best`, which fine-tunes the encoder.
         scale: As in `fit`: `log` learns the logarithms of the values, `linear` the values, and None finds it.
         outliers: As in `fit`: `refuse` values far outside the others, such as -999, or `keep` them.
+        limits: As in `fit`: `learn` limits such as `>10`, `drop` them, or learn them as `exact` values.
         members: Number of folds, and of models that are averaged.
         minutes: Learners that would start later are left out; None for no limit.
         tune: As in `fit`: minutes in which the settings of the learners are first chosen; None for defaults.
+        smiles_column: As in `fit`: the column of SMILES in X, a DataFrame; None finds it. Two columns, such
+            as a solute and a solvent, are the molecules of a pair.
+        symmetric: As in `fit`: whether swapping the molecules of a pair changes nothing.
         conditions: As in `fit`: columns of X, a DataFrame, that the model takes beside the molecule, such as
             a temperature.
         related: As in `fit`: measured columns of other tables, such as `other.csv:logP`.
@@ -218,47 +235,80 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
 
     scale: "Scale | None" = None
     outliers: str = "refuse"
+    limits: "Limits" = "learn"
 
-    def fit(self, X: Molecules, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: ANN401, N803
+    def fit(
+        self,
+        X: Molecules,  # noqa: N803
+        y: Any,  # noqa: ANN401
+        groups: Any = None,  # noqa: ANN401
+        sample_weight: Any = None,  # noqa: ANN401
+        standard_error: Any = None,  # noqa: ANN401
+    ) -> Self:
         """Fit to all rows.
 
         Args:
             X: n molecules.
-            y: Values, [n] or [n, T].
+            y: Values, [n] or [n, T]. A text such as `>10` is a limit.
             groups: Group of each molecule, [n], such as its project. Molecules of one group are in one fold;
                 those without one, None, are alone. None for no groups.
             sample_weight: How much each molecule counts, [n], as the column of `weight` in `fit`; one with a
                 weight of 0 is left out. None if all count alike.
+            standard_error: Standard error of each value, shaped as y, as the column of `error` in `fit`; NaN
+                for an unknown one. None if the errors are not known.
 
         Raises:
             MolsliceError: The data cannot be used.
-            ValueError: `y` has another length, or contains infinity, or a weight is negative.
+            ValueError: `y` or `standard_error` has another shape, or contains infinity, or a weight is
+                negative.
         """
         from molslice.data.target_values import check_outliers
 
         if y is None:
             raise MolsliceError("MolsliceRegressor requires y to be passed, but the target y is None")
-        options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        try:
-            values = check_array(y, ensure_2d=False, input_name="y", estimator=self, **options)
-        except ValueError as error:
-            if limit := re.search(r"to float: ('\s*[<>≤≥~≈].*')", str(error)):
-                raise MolsliceError(
-                    f"y has the limit {limit[1]}; molslice.fit learns limits in a table, and "
-                    "MolsliceRegressor only numbers"
-                ) from error
-            raise
+        values, sides = self._read(y)
         several = values.ndim == 2 and values.shape[1] > 1
         if not several:
             assert_all_finite(values, input_name="y", estimator_name=type(self).__name__)
         targets = values if several else column_or_1d(values, warn=True)
+        sides = sides.reshape(targets.shape)
+        errors = None
+        if standard_error is not None:
+            errors = self._numbers(standard_error, "standard_error")
+            if errors.size != targets.size or (several and errors.shape != targets.shape):
+                raise ValueError(f"standard_error has the shape {errors.shape}, but y {targets.shape}")
+            errors = errors.reshape(targets.shape)
         advice = "NaN" if several else "only the other rows", "outliers='keep'"
         columns = targets.reshape(len(targets), -1)
-        names = [f"y{index}" for index in range(columns.shape[1])] if several else ["y"]
-        check_outliers(columns, names, "the molecules", "index {}".format, self.outliers, advice)
-        self._fit(X, targets, groups, sample_weight, kind="regression")
+        check_outliers(columns, _names(columns), "the molecules", "index {}".format, self.outliers, advice)
+        self._fit(X, targets, groups, sample_weight, sides=sides, standard_error=errors, kind="regression")
         self._is_flat = not several
         return self
+
+    def _numbers(self, values: Any, name: str) -> np.ndarray:  # noqa: ANN401
+        """Return numbers as float64 [n] or [n, T], NaN where missing."""
+        options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        return check_array(values, ensure_2d=False, input_name=name, estimator=self, **options)
+
+    def _read(self, y: Any) -> tuple[np.ndarray, np.ndarray]:  # noqa: ANN401
+        """Return the numbers of y as `_numbers` does, and what is a limit, as in `ReadValues.sides`."""
+        from molslice.data.molecules.limits import read_limits
+
+        try:
+            values = self._numbers(y, "y")
+        except ValueError as error:
+            if not re.search(r"to float: '\s*[<>≤≥~≈=].*'", str(error)):
+                raise
+        else:
+            return values, np.zeros(values.shape, np.int8)
+        cells = np.asarray(y, dtype=object)
+        columns = cells.reshape(len(cells), -1).T
+        texts = [["" if is_missing_value(cell) else str(cell) for cell in column] for column in columns]
+        names = zip(_names(columns.T), texts, strict=True)
+        read = [read_limits(column, name, "index {}".format) for name, column in names]
+        values = np.stack([one.values for one in read], axis=1)
+        sides = np.stack([one.sides for one in read], axis=1)
+        return values.reshape(cells.shape), sides.reshape(cells.shape)
 
     def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803
         """Predict molecules.
@@ -414,6 +464,47 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         predictions = self._predictions(X, coverage)
         assert predictions.sets is not None
         return self._shaped(predictions.sets[..., self._places])
+
+
+def _write_rows(
+    table: Path,
+    molecules: Mapping[str, Sequence[str]],
+    cells: Mapping[str, Sequence[Any]],
+    is_used: np.ndarray,
+) -> Refusals:
+    """Write the used rows with molecules that can be read as JSON lines, and return the others.
+
+    Args:
+        table: The file to write.
+        molecules: Columns of molecules, by name.
+        cells: The other columns, by name.
+        is_used: Whether a row is used, bool [n].
+    """
+    refusals = Refusals()
+    with table.open("w", encoding="ascii") as file:
+        for row in np.flatnonzero(is_used).tolist():
+            record: dict[str, Any] = {name: column[row] for name, column in molecules.items()}
+            if unreadable := [text for text in record.values() if isinstance(text, Unreadable)]:
+                refusals.add(unreadable[0].reason, unreadable[0], f"row {row}")
+                continue
+            record |= {name: column[row] for name, column in cells.items()}
+            file.write(json.dumps(record, default=np.generic.item) + "\n")
+    return refusals
+
+
+def _names(columns: np.ndarray) -> list[str]:
+    """Return the names of the targets in y, [n, T]."""
+    count = columns.shape[1]
+    return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
+
+
+def _cells(values: np.ndarray, sides: np.ndarray | None = None, number: type = float) -> list[Any]:
+    """Return numbers [n] as cells of a table: None where missing, and a text such as `>10.0` for a limit."""
+    cells = [None if np.isnan(value) else number(value) for value in values]
+    if sides is not None:
+        for row in np.flatnonzero(sides).tolist():
+            cells[row] = f"{'>' if sides[row] > 0 else '<'}{cells[row]!r}"
+    return cells
 
 
 def _find_places(classes: np.ndarray, ordered: bool | Sequence[Any]) -> np.ndarray:  # noqa: FBT001

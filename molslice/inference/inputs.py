@@ -83,15 +83,15 @@ def given_rows(
             values than molecules.
     """
     names = [*(condition.name for condition in wanted), *([] if partner is None else [partner])]
-    is_frame = bool(names) and _is_frame(molecules)
+    is_frame = _is_frame(molecules)
     if is_frame and smiles_column is not None:
-        rows = molecule_rows(condition_cells(molecules, [smiles_column])[smiles_column])
+        rows = molecule_rows(frame_cells(molecules, [smiles_column])[smiles_column])
     else:
         rows = molecule_rows(molecules)
-    if given is None and not is_frame:
+    if given is None and not (names and is_frame):
         return rows  # a model with conditions refuses rows without
     if given is None:
-        cells = condition_cells(molecules, names)
+        cells = frame_cells(molecules, names)
     elif isinstance(given, Mapping):
         cells = {name: _values_of(name, given[name], len(rows)) for name in given}
     else:
@@ -112,16 +112,18 @@ def check_conditions(given: Iterable[str], names: Sequence[str], model: str) -> 
         raise MolsliceError(f"{model} {takes}, got {', '.join(map(str, given)) or 'no values of them'}")
 
 
-def condition_cells(frame: Any, names: Sequence[str]) -> dict[str, Sequence[object]]:  # noqa: ANN401
+def frame_cells(frame: Any, names: Sequence[str]) -> dict[str, Sequence[object]]:  # noqa: ANN401
     """Return the values of columns of a DataFrame, None where missing.
 
     Raises:
         MolsliceError: `frame` is not a DataFrame, or a column is missing.
     """
     if not _is_frame(frame):
-        raise MolsliceError(f"a DataFrame with the columns {', '.join(names)} is needed for the conditions")
+        raise MolsliceError(f"a DataFrame with the columns {', '.join(names)} is needed")
     table = _FrameTable(frame)
-    return {name: [None if _is_missing(value) else value for value in table.column(name)] for name in names}
+    return {
+        name: [None if is_missing_value(value) else value for value in table.column(name)] for name in names
+    }
 
 
 def _values_of(name: str, value: Any, count: int) -> list[object]:  # noqa: ANN401
@@ -132,7 +134,7 @@ def _values_of(name: str, value: Any, count: int) -> list[object]:  # noqa: ANN4
         values = list(value)
         if len(values) != count:
             raise MolsliceError(f"the condition {name!r} has {len(values)} values for {count} molecules")
-    return [None if _is_missing(one) else one for one in values]
+    return [None if is_missing_value(one) else one for one in values]
 
 
 def _row(value: object) -> str:
@@ -146,7 +148,7 @@ def _row(value: object) -> str:
             return mol_to_smiles(value)
         except ChemError as error:
             return Unreadable(str(error))
-    return Unreadable(MISSING if _is_missing(value) else f"not a string but {type(value).__name__}")
+    return Unreadable(MISSING if is_missing_value(value) else f"not a string but {type(value).__name__}")
 
 
 def _is_rdkit_mol(value: object) -> "TypeGuard[Mol]":
@@ -155,7 +157,7 @@ def _is_rdkit_mol(value: object) -> "TypeGuard[Mol]":
     return chem is not None and isinstance(value, chem.Mol)
 
 
-def _is_missing(value: object) -> bool:
+def is_missing_value(value: object) -> bool:
     """Return whether a value is None, NaN, NaT, `pandas.NA` or masked."""
     if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
         return True

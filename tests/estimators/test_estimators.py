@@ -185,11 +185,8 @@ def test_sample_weights_are_the_column_of_weights(kind, y, tmp_path):
     table = pd.DataFrame(
         {"smiles": SMILES, "y": np.unique(y, return_inverse=True)[1] if y is BIG else y, "w": weights}
     )
-    table.to_csv(tmp_path / "table.csv", index=False)
-    options = {"weight": "w", "kind": model.about_["targets"]["kind"], "split": "all", "outliers": "keep"}
-    given = {"encoder": None, "members": FAST["members"], "seed": FAST["random_state"], "quiet": True}
-    fit(tmp_path / "table.csv", "y", tmp_path / "model", **options, **given)
-    expected = load_model(tmp_path / "model").predict(SMILES)
+    options = {"weight": "w", "kind": model.about_["targets"]["kind"], "outliers": "keep"}
+    expected = fitted_by_table(table, tmp_path, **options).predict(SMILES)
     predicted = model.predict(SMILES) if kind is MolsliceRegressor else model.predict_proba(SMILES)[:, 1]
     np.testing.assert_array_equal(predicted, expected)
     plain = kind(**FAST).fit(SMILES, y)
@@ -260,13 +257,15 @@ def test_clone_and_parameters():
         **{
             "minutes": 1.5,
             "tune": None,
+            "smiles_column": None,
+            "symmetric": False,
             "duplicates": "keep",
             "fragment": "largest",
             "wildcards": "refuse",
             "scale": None,
         },
         **{"standardize": "no", "quality": "good"},
-        **{"outliers": "refuse", "conditions": (), "related": ()},
+        **{"outliers": "refuse", "limits": "learn", "conditions": (), "related": ()},
     }
     assert found.set_params(members=3).members == 3
     with pytest.raises(NotFittedError):
@@ -277,7 +276,7 @@ def test_both_estimators_have_the_common_parameters():
     numbers, classes = (
         set(kind().get_params()) - special
         for kind, special in (
-            (MolsliceRegressor, {"scale", "outliers"}),
+            (MolsliceRegressor, {"scale", "outliers", "limits"}),
             (MolsliceClassifier, {"class_weight", "ordered"}),
         )
     )
@@ -306,14 +305,98 @@ def test_values_far_outside_are_refused_until_the_user_decides():
     assert kept.about_["notices"][0].startswith("y: -999 in 2 rows")
 
 
-def test_a_limit_is_refused_with_what_learns_it():
+def fitted_by_table(frame, folder, target="y", **options):
+    """Fit to columns of a DataFrame as `molslice fit` does, and return the model."""
+    frame.to_csv(folder / "table.csv", index=False)
+    given = {"encoder": None, "members": FAST["members"], "seed": FAST["random_state"], "quiet": True}
+    fit(folder / "table.csv", target, folder / "model", split="all", **given, **options)
+    return load_model(folder / "model")
+
+
+@pytest.mark.parametrize("limits", ["learn", "drop", "exact"])
+def test_limits_are_learned_as_in_a_table(limits, tmp_path):
+    y = [
+        *map(float, SIZE[:-6]),
+        *(f"> {size:.0f}" for size in SIZE[-6:-3]),
+        *(f"<{size}" for size in SIZE[-3:]),
+    ]
+    model = MolsliceRegressor(limits=limits, **FAST).fit(SMILES, pd.Series(y, index=range(5, 5 + ROWS)))
+    expected = fitted_by_table(pd.DataFrame({"smiles": SMILES, "y": y}), tmp_path, limits=limits)
+    np.testing.assert_array_equal(model.predict(SMILES), expected.predict(SMILES))
+
+
+def test_limits_of_several_columns_and_missing_values(tmp_path):
+    y = np.stack([SIZE, -SIZE], axis=1).astype(object)
+    y[2, 0], y[3, 1], y[4, 1] = ">=30", None, "< -5"
+    model = MolsliceRegressor(**FAST).fit(SMILES, y)
+    names = ["y0", "y1"]
+    table = pd.DataFrame({"smiles": SMILES, **dict(zip(names, y.T, strict=True))})
+    expected = fitted_by_table(table, tmp_path, names)
+    np.testing.assert_array_equal(model.predict(SMILES), expected.predict(SMILES))
+
+
+def test_a_text_that_is_no_number_is_refused():
     words = list(map(str, SIZE))
-    words[3] = "> 10"
-    with pytest.raises(MolsliceError, match="y has the limit '> 10'; molslice.fit learns limits in a table"):
-        MolsliceRegressor(**FAST).fit(SMILES, words)
     words[3] = "n.d."
     with pytest.raises(ValueError, match="could not convert string to float: 'n.d.'"):
         MolsliceRegressor(**FAST).fit(SMILES, words)
+    with pytest.raises(MolsliceError, match=r"index 3, column 'y': 'n\.d\.' is not a number"):
+        MolsliceRegressor(**FAST).fit(SMILES, [">10", *words[1:]])
+
+
+def test_standard_errors_are_the_column_of_errors(tmp_path):
+    errors = np.where(np.arange(ROWS) % 3 == 0, 4.0, 0.1)
+    errors[5] = np.nan
+    model = MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=errors)
+    table = pd.DataFrame({"smiles": SMILES, "y": SIZE, "se": errors})
+    expected = fitted_by_table(table, tmp_path, error="se")
+    np.testing.assert_array_equal(model.predict(SMILES), expected.predict(SMILES))
+    assert (model.predict(SMILES) != MolsliceRegressor(**FAST).fit(SMILES, SIZE).predict(SMILES)).any()
+
+
+def test_standard_errors_have_the_shape_of_y():
+    with pytest.raises(ValueError, match=r"standard_error has the shape \(3,\), but y \(24,\)"):
+        MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=[0.1] * 3)
+    with pytest.raises(MolsliceError, match="-1"):
+        MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=[-1.0] * ROWS)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_pairs_are_two_columns_of_a_frame(symmetric, tmp_path):
+    frame = pd.DataFrame({"solute": SMILES, "solvent": ["CCO", "CCCCCC"] * (ROWS // 2)})
+    names = ["solute", "solvent"]
+    model = MolsliceRegressor(smiles_column=names, symmetric=symmetric, **FAST).fit(frame, SIZE)
+    expected = fitted_by_table(
+        frame.assign(y=SIZE), tmp_path, smiles_column=names, symmetric=symmetric
+    ).predict(frame)
+    np.testing.assert_array_equal(model.predict(frame[["solvent", "solute"]]), expected)
+    assert model.predict_interval(frame, 0.5).shape == (ROWS, 2)
+    with pytest.raises(MolsliceError, match="DataFrame with the columns solute"):
+        clone(model).fit(SMILES, SIZE)
+    with pytest.raises(MolsliceError, match="takes the conditions solvent, got no values of them"):
+        model.predict(SMILES)
+    odd = frame.copy()
+    odd.loc[3, "solvent"] = None
+    with pytest.warns(UserWarning, match="left out of the fit: 1 no SMILES given"):
+        assert np.isnan(clone(model).fit(odd, SIZE).predict(odd)[3])
+
+
+def test_one_of_several_columns_of_smiles(regressor):
+    frame = pd.DataFrame({"first": SMILES, "second": SMILES[::-1], "temperature": 1.0 + np.arange(ROWS)})
+    model = MolsliceRegressor(smiles_column="second", **FAST).fit(frame, SIZE[::-1])
+    plain = MolsliceRegressor(**FAST).fit(SMILES[::-1], SIZE[::-1])
+    np.testing.assert_array_equal(model.predict(frame), plain.predict(SMILES[::-1]))
+    np.testing.assert_array_equal(model.predict(SMILES), plain.predict(SMILES))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(frame), model.predict(frame))
+    hot = MolsliceRegressor(smiles_column="first", conditions="temperature", **FAST).fit(frame, SIZE)
+    assert hot.predict(frame).shape == (ROWS,)
+
+
+def test_a_classifier_of_pairs():
+    frame = pd.DataFrame({"drug": SMILES, "former": SMILES[::-1]})
+    model = MolsliceClassifier(smiles_column=("drug", "former"), **FAST).fit(frame, BIG)
+    np.testing.assert_allclose(model.predict_proba(frame).sum(1), 1.0)
 
 
 def test_parameters_reach_the_fit():
