@@ -1,7 +1,8 @@
 """Extend the training split of a data set with molecules that trained models label.
 
     python scripts/make_distilled_data.py molecules.smi.gz more.smi.gz --rows 200000 \
-        --base data/gap_xtb_100k --teacher gap-xtb --work work --out data/gap_xtb_distilled --jobs 2
+        --base data/gap_xtb_100k --measured data/gap_xtb --teacher gap-xtb --work work \
+        --out data/gap_xtb_distilled --jobs 2
 
 A small model that is trained on these data learns the predictions of larger ones, the teachers. The value of
 a molecule is the mean of the predictions of all teachers: give --teacher once for each. Of each file the
@@ -9,7 +10,8 @@ first --rows molecules are drawn in a fixed random order. Molecules of --base ar
 rules of data/gap_xtb exclude, and those whose skeleton belongs to valid or test by the rule of that data set.
 
 OUT has PCQM4M's layout. The rows of --base come first and keep their values and their splits. All other rows
-are training rows with predicted values. After an interruption the same command continues.
+are training rows: the training rows of the data sets --measured, with their values, and then the molecules
+with predicted values. A molecule has one row. After an interruption the same command continues.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,14 @@ def label(chosen: Path, teacher: str, checksum: str, jobs: int) -> Iterator[tupl
     return zip(smiles, (float(value) if value else None for value in values), strict=True)
 
 
+def training_rows(root: Path, known: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield SMILES and value of the training rows of a data set, without those that are known."""
+    rows = [*zip(*columns_of(root / TABLE, *COLUMNS[1:]), strict=True)]
+    for row in read_split_file(root / SPLITS)["train"].tolist():
+        if rows[row][0] not in known:
+            yield rows[row]
+
+
 def mean_labels(labels: Sequence[Iterator[tuple[str, float | None]]]) -> Iterator[tuple[str, str]]:
     """Yield each SMILES that all teachers could predict, with the mean of the predictions as text."""
     for predictions in zip(*labels, strict=True):
@@ -139,12 +149,17 @@ def main(argv: list[str] | None = None) -> int:
     smiles, values = columns_of(options.base / TABLE, *COLUMNS[1:])
     chosen, made = choose_once(options, smiles)
     teachers = {name: load_model(name).checksum() for name in options.teacher}
-    new = list(mean_labels([label(chosen, *teacher, options.jobs) for teacher in teachers.items()]))
+    labels = dict(mean_labels([label(chosen, *teacher, options.jobs) for teacher in teachers.items()]))
+    base, measured = dict(zip(smiles, values, strict=True)), dict[str, str]()
+    for root in options.measured:
+        measured |= training_rows(root, {*base, *measured})
+    labels = {text: value for text, value in labels.items() if text not in measured}
+    table = [*zip(smiles, values, strict=True), *measured.items(), *labels.items()]
     splits = dict(read_split_file(options.base / SPLITS))
-    splits["train"] = np.concatenate([splits["train"], len(smiles) + np.arange(len(new))])
-    table = [*zip(smiles, values, strict=True), *new]
+    splits["train"] = np.concatenate([splits["train"], np.arange(len(smiles), len(table))])
     origins = [{"model": name, "sha256": checksum} for name, checksum in teachers.items()]
-    card = {**made, "teachers": origins, "labeled": len(new), "rows": len(table)}
+    counts = {"measured": len(measured), "labeled": len(labels), "rows": len(table)}
+    card = {**made, "teachers": origins, **counts}
     with atomic_folder(options.out) as folder:
         (folder / TABLE).parent.mkdir()
         write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))
@@ -161,6 +176,14 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("inputs", nargs="+", type=Path, metavar="FILE", help=".smi file, plain or gzip")
     parser.add_argument("--rows", type=int, required=True, metavar="N", help="maximum molecules of each file")
     parser.add_argument("--base", type=Path, required=True, metavar="DIR", help="the data set to extend")
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        default=[],
+        action="append",
+        metavar="DIR",
+        help="a data set whose training rows are added (repeatable)",
+    )
     parser.add_argument(
         "--teacher", required=True, action="append", metavar="MODEL", help="a model that labels (repeatable)"
     )

@@ -20,6 +20,7 @@ from molslice.types import MolsliceError
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "data" / "gap_xtb"
+LARGE = ROOT / "data" / "gap_xtb_100k"
 TEACHER = "gap-xtb"
 
 
@@ -144,3 +145,26 @@ def test_a_molecule_of_two_files_is_chosen_once(tmp_path):
     counts = json.loads((tmp_path / "out" / "card.json").read_text())["counts"]
     assert counts == {"one.smi": {"chosen": 2}, "two.smi": {"chosen": 1, "duplicate": 1}}
     assert {row["smiles"] for row in rows_of(tmp_path / "out")[-3:]} == set(molecules[:3])
+
+
+def test_training_rows_of_other_data_are_added_with_their_values(tmp_path):
+    source = tmp_path / "molecules.smi"
+    base, other = rows_of(BASE), rows_of(LARGE)
+    train = read_split_file(LARGE / "split_dict.pt")["train"].tolist()
+    new = [text for text in alkyl_amines(20) if split_of(key_of(Chem.MolFromSmiles(text))) == "train"][:3]
+    known = {row["smiles"] for row in base}
+    learned = {other[row]["smiles"]: other[row]["homolumogap"] for row in train}
+    added = {text: value for text, value in learned.items() if text not in known}
+    source.write_text("\n".join([*new, *list(added)[:4]]) + "\n")  # four molecules that have values
+    command = [str(source), "--rows", "9", "--base", str(BASE), "--measured", str(LARGE)]
+    command += ["--teacher", TEACHER, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    rows = rows_of(tmp_path / "out")
+    assert {row["smiles"]: row["homolumogap"] for row in rows[len(base) : -3]} == added
+    assert {row["smiles"] for row in rows[-3:]} == set(new)
+    splits = read_split_file(tmp_path / "out" / "split_dict.pt")
+    assert len(splits["train"]) == len(rows) - len(splits["valid"]) - len(splits["test"])
+    held_out = {rows[row]["smiles"] for name in ("valid", "test") for row in splits[name].tolist()}
+    assert not held_out & {rows[row]["smiles"] for row in splits["train"].tolist()}
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert (card["measured"], card["labeled"], card["rows"]) == (len(added), 3, len(rows))
