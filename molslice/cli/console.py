@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from molslice.files.progress import is_hidden
+from molslice.number_text import counted
 
 if TYPE_CHECKING:
     from molslice.inference.tables.table import TableReport
@@ -196,7 +197,7 @@ def say_failed_rows(report: "TableReport", output: object, missing: str) -> bool
 
 def describe_replaced(replaced: int) -> str:
     """Say how many mixtures were replaced."""
-    return f"mixtures: the largest molecule is used in {replaced:,} row{'s' * (replaced != 1)}"
+    return f"mixtures: the largest molecule is used in {counted(replaced)}"
 
 
 def tell_treated_rows(replaced: int, wildcards: int) -> None:

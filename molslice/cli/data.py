@@ -18,6 +18,7 @@ from molslice.cli.arguments import (
     file_to_write,
 )
 from molslice.cli.console import say, tell, text_table, write, write_json, writing_to
+from molslice.number_text import counted
 
 if TYPE_CHECKING:
     from molslice.data.molecules.store import MoleculeStore
@@ -142,6 +143,6 @@ def _csv(args: argparse.Namespace) -> int:
             f"{report.differing:,} of {report.rows:,} SMILES do not give the arrays of their row again; the "
             f"first, {report.first_difference}; the column error says why"
         )
-    rows = f"{report.rows:,} row{'s' * (report.rows != 1)}"
+    rows = counted(report.rows)
     tell(f"{rows} written to {args.out}, {report.failed:,} of them without a molecule")
     return 0

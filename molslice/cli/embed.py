@@ -23,6 +23,7 @@ from molslice.cli.arguments import (
     tell_shipped,
 )
 from molslice.cli.console import say_failed_rows, tell, tell_treated_rows, write_json
+from molslice.number_text import counted
 
 SUMMARY = "write learned fingerprints of molecules"
 EXAMPLE = """\
@@ -72,6 +73,6 @@ def run(args: argparse.Namespace) -> int:
     if say_failed_rows(report, args.output, "embedding"):
         return 1
     tell_treated_rows(report.replaced, report.wildcards)
-    rows = f"{report.rows} row{'s' * (report.rows != 1)}"
+    rows = counted(report.rows)
     tell(f"{rows} of {len(report.columns)} numbers written to {args.output}")
     return 0

@@ -35,6 +35,7 @@ from molslice.cli.arguments import (
     positive,
 )
 from molslice.cli.console import say, tell, tell_refusals, text_table, write, write_json
+from molslice.number_text import counted
 
 if TYPE_CHECKING:
     from molslice.explanation.explain import Explainer
@@ -264,5 +265,5 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
             f"warning in {args.out}/explanations.jsonl"
         )
     drawn = report.rows - report.failed
-    tell(f"{drawn} picture{'s' * (drawn != 1)} written to {args.out}")
+    tell(f"{counted(drawn, 'picture')} written to {args.out}")
     return 0

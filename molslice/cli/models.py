@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the descriptions as JSON."""
-    from molslice.metric_text import METRIC_LABELS
+    from molslice.number_text import METRIC_LABELS
     from molslice.pretrained import shipped_models
     from molslice.uncertainty.rounding import rounded_error
 

@@ -35,6 +35,7 @@ from molslice.cli.console import (
     write_json,
     writing_to,
 )
+from molslice.number_text import counted
 
 if TYPE_CHECKING:
     from molslice.inference.base import SmilesPredictor
@@ -303,7 +304,7 @@ def _predict_table(
     tell_treated_rows(report.replaced, report.wildcards)
     where = args.output if outputs is None else f"{len(outputs)} files in {args.output}"
     reasons = f", reasons of failed rows in {report.error_column}" if report.failed else ""
-    rows = f"{report.rows} row{'s' * (report.rows != 1)}"
+    rows = counted(report.rows)
     tell(f"{rows} written to {where}; predictions in {', '.join(report.columns)}{reasons}")
     return 0
 

@@ -30,6 +30,7 @@ from molslice.cli.console import (
     write,
     write_json,
 )
+from molslice.number_text import counted
 
 if TYPE_CHECKING:
     from molslice.data import Dataset
@@ -179,7 +180,7 @@ def _report_text(prepared: "PreparedStore") -> str:
     sizes = ", ".join(f"{name} {size}" for name, size in report["atoms_per_molecule"].items())
     shown = [f"{symbol} {count:,}" for symbol, count in report["elements"].items()]
     rare = len(shown) - SHOWN
-    more = [f"and {rare} other{'s' * (rare > 1)}"] if rare > 0 else []
+    more = [f"and {counted(rare, 'other')}"] if rare > 0 else []
     elements = ", ".join([*shown[:SHOWN], *more])
     lines = [
         *((name, f"{report[name]:,}") for name in ("rows", "molecules", "failed", "atoms", "bonds")),

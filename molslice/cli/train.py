@@ -6,6 +6,7 @@ from typing import Any
 
 from molslice.cli.arguments import add_run_options, file_path, model_name, positive
 from molslice.cli.console import tell, text_table, write, write_json
+from molslice.number_text import counted
 
 SUMMARY = "train a model from a configuration file"
 EXAMPLE = """\
@@ -119,7 +120,7 @@ def summary_text(summary: dict[str, Any]) -> str:
             "",
             f"parameters  {summary['parameters']:,} "
             f"({summary['parameters_without_embeddings']:,} without embeddings)",
-            f"training    {steps:,} step{'s' * (steps != 1)}, {summary['epochs']:.1f} epochs, "
+            f"training    {counted(steps, 'step')}, {summary['epochs']:.1f} epochs, "
             f"{summary['seconds']:.0f} s, {summary['rows_per_second']:,.0f} {summary['noun']}/s",
         ]
     )

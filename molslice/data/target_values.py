@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from molslice.data.base import Kind
+from molslice.number_text import counted
 from molslice.registry import check_choice
 from molslice.types import MolsliceError
 
@@ -140,8 +141,8 @@ def _places(rows: np.ndarray, where: Callable[[int], str]) -> str:
     """Return the number of some rows and the first of them."""
     shown = [where(int(row)) for row in rows[:SHOWN_ROWS]]
     others = len(rows) - SHOWN_ROWS
-    more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    return f"{len(rows):,} row{'s' * (len(rows) > 1)} ({', '.join(shown)}{more})"
+    more = f" and {counted(others, 'other')}" if others > 0 else ""
+    return f"{counted(len(rows))} ({', '.join(shown)}{more})"
 
 
 def is_log_normal(values: np.ndarray) -> bool:

@@ -22,6 +22,7 @@ from molslice.inference.fitted import FittedPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
+from molslice.number_text import counted
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType, column_slices, part_slices
 from molslice.tasks.targets import TargetInfo
@@ -222,7 +223,7 @@ def _check_class(of_target: TargetType, name: str, class_name: str | None) -> No
 def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
     names = predictor.target_names
     shown, others = ", ".join(names[:SHOWN]), len(names) - SHOWN
-    shown += f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+    shown += f" and {counted(others, 'other')}" if others > 0 else ""
     if target is None:
         if len(names) > 1:
             raise MolsliceError(f"{predictor.name} has several targets; name one of {shown}")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from molslice.number_text import counted
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.similarity_rule import LEVEL
@@ -158,7 +159,7 @@ def describe_tuning(record: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{name}: not tuned, because the learners with their defaults took all the time")
             continue
         before, after = (format_metric(one["cross_validated"]) for one in (trials[0], target.best))
-        count = f"{len(trials):,} trial{'s' * (len(trials) != 1)}"
+        count = counted(len(trials), "trial")
         changed = f"{changes} improved the {label} from {before} to {after}"
         kept = f"none was better than the defaults, with a {label} of {before}, by more than a standard error"
         sentences.append(f"{name}: {count}; {changed if changes else kept}")
@@ -283,7 +284,7 @@ def _encoder_lines(record: Mapping[str, Any]) -> list[str]:
     if record["encoder"] is None:
         return []
     epochs = record["network_epochs"]
-    tuned = f"fine-tuned for {epochs} epoch{'s' * (epochs != 1)}" if epochs else "not fine-tuned"
+    tuned = f"fine-tuned for {counted(epochs, 'epoch')}" if epochs else "not fine-tuned"
     if (weight := record.get("network_weight")) is not None:
         tuned += f", because the first network had a weight of only {weight:.2f}"
     return [f"Encoder: {record['encoder']}, SHA-256 {record['encoder_sha256']}, {tuned}.", ""]

@@ -18,6 +18,7 @@ from molslice.files.tables.classes import (
 )
 from molslice.files.urls import File
 from molslice.fitting.data import FitOptions
+from molslice.number_text import counted
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.tasks.targets import Kind
@@ -200,10 +201,7 @@ def _describe_none(cells: Sequence[str], others: int) -> str:
     if not (count := sum(class_key(cell) == NONE for cell in cells)):
         return ""
     option = "--positive" if others < 2 else "--order"
-    return (
-        f"'none' counts as missing in {count:,} row{'s' * (count > 1)}; name it with {option} to learn it as "
-        "a class"
-    )
+    return f"'none' counts as missing in {counted(count)}; name it with {option} to learn it as a class"
 
 
 def _find_order(

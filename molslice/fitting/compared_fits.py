@@ -13,7 +13,7 @@ from molslice.files.text_tables import csv_text, markdown_table
 from molslice.folders.fitted import FIT
 from molslice.folders.results import results_folder
 from molslice.inference.json_text import to_json
-from molslice.metric_text import METRIC_LABELS
+from molslice.number_text import METRIC_LABELS
 from molslice.uncertainty.rounding import rounded_error
 
 FIT_NAME = "molslice fit"  # of the errors on held-out rows, beside baselines

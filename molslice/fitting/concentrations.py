@@ -12,7 +12,7 @@ from molslice.data.molecules.side_columns import is_unit, listed_cells
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
-from molslice.fitting.target_checks import count_rows
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 P_UNIT = "-log10 mol/L"
@@ -42,7 +42,7 @@ def convert_units(
         detected = " (detected)" if was_detected else ""
         known_unit = is_unit(goal) or similar_unit(goal) is None
         if {*counts} == {goal} and known_unit and (was_detected or not without):
-            also = f", also {count_rows(without, 'value')} without a unit" if without else ""
+            also = f", also {counted(without, 'value')} without a unit" if without else ""
             data.findings.append(f"{name}: in {goal}, by column {column!r}{detected}{also}")
             continue
         first = {unit: cells.where(int(np.argmax(known & (written == unit)))) for unit in counts}
@@ -55,8 +55,8 @@ def convert_units(
             f"{name}: converted to {goal} by column {column!r}{detected}: {listed_cells(counts)}"
         )
         if without:
-            counted = "count as missing" if without > 1 else "counts as missing"
-            data.lose(f"{name}: {count_rows(without, 'value')} without a unit {counted}")
+            verb = "count" if without > 1 else "counts"
+            data.lose(f"{name}: {counted(without, 'value')} without a unit {verb} as missing")
     data.units = tuple(units)
 
 

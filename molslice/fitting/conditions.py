@@ -12,6 +12,7 @@ from molslice.files.tables import NumberFormat, is_missing, numbers, trimmed
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 SAME_ORDER = 1.0 - 1e-9  # rank correlation of a condition that is a function of a target
@@ -95,7 +96,7 @@ def describe_conditions(data: FitData, kinds: Mapping[str, Sequence[str] | None]
     data.conditions, kept = tuple(conditions), np.setdiff1d(everything, list(reasons))
     if reasons:
         first = next(iter(reasons.values()))
-        data.lose(f"{len(reasons):,} held-out row{'s' * (len(reasons) > 1)} left out; the first: {first}")
+        data.lose(f"{counted(len(reasons), 'held-out row')} left out; the first: {first}")
         data.keep(kept)
     return kept
 

@@ -12,6 +12,7 @@ from molslice.files.tables import is_missing
 from molslice.files.urls import File
 from molslice.fitting.data import Duplicates, FitData
 from molslice.fitting.limits import merged_bounds
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 SHOWN_CONFLICTS = 5
@@ -209,7 +210,7 @@ def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
         lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(values)}{where}")
     if len(differing) > len(largest) > 0:
         smaller = len(differing) - len(largest)
-        lines.append(f"differences like these, but smaller: {smaller:,} molecule{'s' * (smaller > 1)}")
+        lines.append(f"differences like these, but smaller: {counted(smaller, 'molecule')}")
     return lines
 
 

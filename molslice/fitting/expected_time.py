@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.quality import QUALITIES
+from molslice.number_text import counted
 
 # seconds of one core for a row, measured on tables of 300 to 3,000 rows, where reading takes READING of them
 READING = 0.008
@@ -72,4 +73,4 @@ def describe_seconds(seconds: float) -> str:
         return f"about {max(5, 5 * round(seconds / 5))} seconds"
     unit, size = ("minute", 60.0) if seconds < 5400 else ("hour", 3600.0)
     number = max(1, round(seconds / size))
-    return f"about {number} {unit}{'s' * (number != 1)}"
+    return f"about {counted(number, unit)}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from molslice.fitting.data import FitData
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 MIN_MEMBER_ROWS = 5  # with a value of a target
@@ -48,7 +49,7 @@ def divide_into_folds(data: FitData, members: int, seed: int) -> np.ndarray:
     groups = _find_groups(data)
     if len(groups) < members:
         noun = "cluster" if data.grouped_by == "cluster" else "group"
-        count = f"{len(groups)} {noun}{'s' * (len(groups) != 1)}"
+        count = counted(len(groups), noun)
         raise MolsliceError(f"{count} of training rows cannot be divided into {members} folds")
     folds = _divide(data, groups, members, np.random.default_rng(seed))
     if problem := _find_problem(data, folds, members):

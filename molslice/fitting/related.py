@@ -19,10 +19,11 @@ from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import divide_into_folds
 from molslice.fitting.related_target import RelatedTarget
 from molslice.fitting.table import read_fit_data
-from molslice.fitting.target_checks import check_targets, count_rows
+from molslice.fitting.target_checks import check_targets
 from molslice.folders.fitted import RelatedModel
 from molslice.learners import Features
 from molslice.learners.gaussian_process import GaussianProcess
+from molslice.number_text import counted
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
 from molslice.tasks.standard_errors import Measured
 
@@ -155,7 +156,7 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     kept = [
         row for row, name in enumerate(data.group_names(grouped_by)) if known[row] and name not in held_out
     ]
-    data.losses = [*data.losses, f"{count_rows(len(known) - len(kept))} with a held-out {grouped_by}"]
+    data.losses = [*data.losses, f"{counted(len(known) - len(kept))} with a held-out {grouped_by}"]
     data.keep(np.array(kept, int))
     check_targets(data, table.target.file)
     try:
@@ -199,7 +200,7 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     label = f"related {name} of {source}"
     findings = [f"{label}: {text}" for text in (*table.data.notices, *table.data.findings)]
     findings.append(
-        f"{label}: {count_rows(len(kept))}, {shared:,} compound{'s' * (shared != 1)} in both tables; "
+        f"{label}: {counted(len(kept))}, {counted(shared, 'compound')} in both tables; "
         f"cross-validated {METRIC_LABELS[metric]} {format_metric(error)}"
     )
     findings = [text.replace(str(table.target.file), source) for text in findings]

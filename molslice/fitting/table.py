@@ -35,10 +35,10 @@ from molslice.fitting.split import (
 from molslice.fitting.target_checks import (
     MIN_ROWS,
     check_targets,
-    count_rows,
     is_logarithmic,
     options_of_kinds,
 )
+from molslice.number_text import counted
 from molslice.tasks.target_types import common_kind
 from molslice.types import MolsliceError
 
@@ -204,21 +204,19 @@ def _choose_molecules(
         smiles, options.fragment, standardize=options.standardize, workers=workers
     )
     if options.standardize != "no":
-        finding = (
-            f"standardize: {options.standardize}, {count_rows(changed)} with another form of the molecule"
-        )
+        finding = f"standardize: {options.standardize}, {counted(changed)} with another form of the molecule"
         if kept:
-            finding += f"; {count_rows(kept)} not completely, with too many tautomers or an invalid result"
+            finding += f"; {counted(kept)} not completely, with too many tautomers or an invalid result"
         findings.append(finding)
     if options.fragment != "keep":
         after, before = (
             sum(isinstance(text, tables.Unreadable) for text in texts) for texts in (chosen, smiles)
         )
         done = "replaced" if options.fragment == "largest" else "refused"
-        findings.append(f"mixtures: {options.fragment}, {done} in {count_rows(replaced + after - before)}")
+        findings.append(f"mixtures: {options.fragment}, {done} in {counted(replaced + after - before)}")
     if options.wildcards == "keep" and (count := count_wildcards(chosen)):
         findings.append(
-            f"wildcards: keep, {count_rows(count)} with a wildcard, an R-group or a bond of any order"
+            f"wildcards: keep, {counted(count)} with a wildcard, an R-group or a bond of any order"
         )
     return choose_fragments(chosen, "keep", options.wildcards).smiles, replaced
 
@@ -237,9 +235,9 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
         raise MolsliceError(f"{path}: {which} can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
-        data.lose(f"{count_rows(failed)} of {len(data.smiles):,} left out: {listed}")
+        data.lose(f"{counted(failed)} of {len(data.smiles):,} left out: {listed}")
     known = np.any(data.known, axis=1)
     unlabeled = int((~known[rows]).sum())
     if unlabeled:
-        data.lose(f"{count_rows(unlabeled)} left out: no value of any target")
+        data.lose(f"{counted(unlabeled)} left out: no value of any target")
     data.keep(rows[known[rows]])

@@ -10,17 +10,13 @@ from molslice.data.molecules.report import TargetStatistics
 from molslice.data.target_values import is_log_normal
 from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions, Scale
+from molslice.number_text import counted
 from molslice.tasks.target_types import TargetType, part_slices
 from molslice.types import MolsliceError
 
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
 ROUNDING = 1e-14  # relative difference of means of equal values
-
-
-def count_rows(count: int, what: str = "row") -> str:
-    """Return a number of rows as text, such as `1 row` or `2,000 training rows`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def options_of_kinds(
@@ -76,7 +72,7 @@ def check_targets(data: FitData, path: File) -> None:
         MolsliceError: A target has too few values, or they do not differ.
     """
     held_out = int(data.test.sum())
-    reasons = [*data.losses, *([f"{count_rows(held_out)} held out"] if held_out else [])]
+    reasons = [*data.losses, *([f"{counted(held_out)} held out"] if held_out else [])]
     because = f" ({'; '.join(reasons)})" if reasons else ""
     for index, name in enumerate(data.names):
         values = data.targets[~data.test, index]
@@ -86,7 +82,7 @@ def check_targets(data: FitData, path: File) -> None:
         if len(known) < MIN_ROWS:
             beside = f" and {limits:,} with a limit" if limits else ""
             raise MolsliceError(
-                f"{where}: {count_rows(len(known), 'training row')} with a value{beside}; a fit needs at "
+                f"{where}: {counted(len(known), 'training row')} with a value{beside}; a fit needs at "
                 f"least {MIN_ROWS}{' exact values' if limits else ''}{because}"
             )
         of_target = data.types[index]
@@ -129,7 +125,7 @@ def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, beca
     rarest = int(counts.argmin())
     if counts[rarest] < MIN_OF_CLASS:
         raise MolsliceError(
-            f"{where}: {count_rows(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a "
+            f"{where}: {counted(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a "
             f"fit needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves "
             "them out"
         )
@@ -184,7 +180,7 @@ def describe_without_logarithm(data: FitData) -> list[str]:
     for index in np.flatnonzero(data.logarithmic).tolist():
         without = data.test & data.known[:, index] & ~data.labels(columns[index].start).known
         if count := int(without.sum()):
-            values = count_rows(count, "held-out value")
+            values = counted(count, "held-out value")
             sentences.append(
                 f"{data.names[index]}: {values} without a logarithm, left out of the fit to all rows"
             )

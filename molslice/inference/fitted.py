@@ -41,7 +41,7 @@ from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
 from molslice.learners.fold_averages import by_member
-from molslice.metric_text import METRIC_LABELS, format_metric
+from molslice.number_text import METRIC_LABELS, format_metric
 from molslice.tasks.target_types import (
     Learned,
     TargetType,

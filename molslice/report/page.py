@@ -5,6 +5,8 @@ from html import escape
 from itertools import groupby
 from typing import NewType
 
+from molslice.number_text import counted
+
 Html = NewType("Html", str)
 
 FEW = 20  # molecules; a group of fewer has a count instead of a percentage
@@ -150,7 +152,7 @@ def bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> 
 
 def limits_text(count: int) -> str:
     """Return how many of some rows have a limit, to stand after their number; "" if none has."""
-    return f" ({count:,} limit{'s' * (count != 1)})" if count else ""
+    return f" ({counted(count, 'limit')})" if count else ""
 
 
 def share_text(part: int, count: int) -> str:

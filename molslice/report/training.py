@@ -18,6 +18,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import Predictor
 from molslice.model.count import parameters_by_part
+from molslice.number_text import counted
 from molslice.report.charts import Curves, draw_curves
 from molslice.report.page import (
     Html,
@@ -178,7 +179,7 @@ def _learners(record: Mapping[str, Any]) -> Html:
     ]
     notes = ["A fit has no learning curve. Its prediction is the weighted mean of these learners."]
     if epochs := record.get("network_epochs"):
-        notes.append(f"The networks were fine-tuned for {epochs} epoch{'s' * (epochs != 1)}.")
+        notes.append(f"The networks were fine-tuned for {counted(epochs, 'epoch')}.")
     if left_out := record.get("left_out"):
         notes.append(f"Left out for lack of time: {', '.join(map(str, left_out))}.")
     tuning = tuning_rows(record)

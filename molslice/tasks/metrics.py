@@ -7,9 +7,9 @@ leaving it out would flatter a broken model. The caller removes rows that have n
 
 import numpy as np
 
-from molslice.metric_text import METRIC_LABELS as METRIC_LABELS
-from molslice.metric_text import format_metric as format_metric
-from molslice.metric_text import with_unit as with_unit
+from molslice.number_text import METRIC_LABELS as METRIC_LABELS
+from molslice.number_text import format_metric as format_metric
+from molslice.number_text import with_unit as with_unit
 from molslice.tasks.targets import TargetInfo
 
 METRIC_NAMES = {

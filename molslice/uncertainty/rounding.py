@@ -2,7 +2,7 @@
 
 import math
 
-from molslice.metric_text import format_metric
+from molslice.number_text import format_metric
 
 UNLIMITED = "unlimited"
 DIGITS = 2  # significant digits of a standard error, or of the distance to the nearer end of an interval

@@ -13,6 +13,7 @@ import numpy as np
 from molslice.data.target_values import is_log_normal
 from molslice.files.tables import Unreadable, is_missing, trimmed
 from molslice.files.tables.cells import TRUTH
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 MAX_WORDS = 50  # of a category; an identifier of each row has more
@@ -202,7 +203,7 @@ class Condition:
 
 def _listed(words: Sequence[str]) -> str:
     shown, others = ", ".join(word or "(empty)" for word in words[:SHOWN_WORDS]), len(words) - SHOWN_WORDS
-    return f"{shown} and {others} other{'s' * (others > 1)}" if others > 0 else shown
+    return f"{shown} and {counted(others, 'other')}" if others > 0 else shown
 
 
 def _text_of(cell: object) -> str:

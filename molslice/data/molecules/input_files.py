@@ -9,6 +9,7 @@ from pathlib import Path
 from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe
 from molslice.files.urls import File, as_file, expand_pattern, file_size
+from molslice.number_text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -79,4 +80,4 @@ def bytes_on_disk(path: File) -> int:
 def name_of(paths: Sequence[File]) -> str:
     """Return the name of one or several files for messages."""
     name, others = "standard input" if paths[0] == STDIN else str(paths[0]), len(paths) - 1
-    return f"{name} and {others} other file{'s' * (others > 1)}" if others else name
+    return f"{name} and {counted(others, 'other file')}" if others else name

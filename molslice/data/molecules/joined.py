@@ -13,6 +13,7 @@ import numpy as np
 from molslice.chem import have_same_features
 from molslice.data.molecules.store_files import ABOUT, HEADER, OFFSETS, OPTIONAL_LAYOUT
 from molslice.files.atomic import SUFFIX
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 FEATURES = "version of the featurizer"
@@ -114,8 +115,8 @@ class JoinedArray:
 def join_arrays(stores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, JoinedArray]:
     """Join the arrays of stores that agree with each other."""
     joined = {name: JoinedArray([store[name] for store in stores]) for name in stores[0]}
-    for name, counted in OFFSETS.items():
-        totals = np.cumsum([0, *(len(store[counted]) for store in stores)]).tolist()
+    for name, array in OFFSETS.items():
+        totals = np.cumsum([0, *(len(store[array]) for store in stores)]).tolist()
         # the last offset of a store is the first one of the next
         parts = [store[name][:-1] for store in stores[:-1]] + [stores[-1][name]]
         joined[name] = JoinedArray(parts, totals[:-1])
@@ -143,7 +144,7 @@ def join_headers(
     rows = np.cumsum([0, *(len(store["targets"]) for store in stores)]).tolist()
     others = len(headers) - 1
     header: dict[str, Any] = {
-        "source": str(headers[0]["source"]) + (f" and {others} other{'s' * (others > 1)}" if others else ""),
+        "source": str(headers[0]["source"]) + (f" and {counted(others, 'other')}" if others else ""),
         "rows": rows[-1],
         "versions": _common([header.get("versions", {}) for header in headers]),
         "errors": {

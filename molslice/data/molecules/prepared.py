@@ -18,6 +18,7 @@ from molslice.data.molecules.store_files import ABOUT
 from molslice.data.split_choice import checked_choice
 from molslice.data.splits import consecutive_rows
 from molslice.data.target_values import check_outliers, checked_kind, find_kind
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 
@@ -63,7 +64,7 @@ class Prepared(ArraysOnly):
         self._folders = [folder for named in folders.values() for folder in named]
         self.source, others = self._folders[0], len(self._folders) - 1
         if others:
-            self.source += f" and {others} other store{'s' * (others > 1)}"
+            self.source += f" and {counted(others, 'other store')}"
         stores = [MoleculeStore.open(folder) for folder in self._folders]
         self.store = MoleculeStore.join(stores) if others else stores[0]
         given_kind = checked_kind(kind)

@@ -11,6 +11,7 @@ from molslice.data.molecules.tables import MoleculeTable
 from molslice.errors import MolsliceError
 from molslice.files.tables import Chunk, is_missing, trimmed
 from molslice.files.tables.base import MissingColumnError
+from molslice.number_text import counted
 
 PROBED_ROWS = 1_000
 SHOWN = 5  # different cells of a column
@@ -156,11 +157,9 @@ def columns_beside(
 
 def listed_cells(counts: Counter[str]) -> str:
     """List the most frequent cells of a column with their numbers of rows."""
-    cells = [
-        f"{cell or 'empty'} in {rows:,} row{'s' * (rows != 1)}" for cell, rows in counts.most_common(SHOWN)
-    ]
+    cells = [f"{cell or 'empty'} in {counted(rows)}" for cell, rows in counts.most_common(SHOWN)]
     others = len(counts) - SHOWN
-    return ", ".join([*cells, *([f"{others} other{'s' * (others > 1)}"] if others > 0 else [])])
+    return ", ".join([*cells, *([counted(others, "other")] if others > 0 else [])])
 
 
 def is_unit(text: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from molslice.errors import MolsliceError
 from molslice.files.tables import Table, trimmed
+from molslice.number_text import counted
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "isomeric_smiles", "smi")
 VAGUE_NAMES = ("structure", "molecule", "mol")  # also of names, numbers and pictures
@@ -62,7 +63,7 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
         reason = f"several could be it ({', '.join(likely)})"
     else:
         listed, others = ", ".join(map(repr, table.names[:SHOWN_NAMES])), len(table.names) - SHOWN_NAMES
-        listed += f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+        listed += f" and {counted(others, 'other')}" if others > 0 else ""
         reason = f"no column contains SMILES (columns: {listed})"
         for place, name in enumerate(table.names):
             if other := other_notation([cells[place] for cells in rows]):

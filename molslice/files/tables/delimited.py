@@ -13,6 +13,7 @@ from molslice.errors import MolsliceError
 from molslice.files.lines import READ_FAULTS, Opened, find_encoding, read_error
 from molslice.files.tables.base import Row, Table
 from molslice.files.urls import File
+from molslice.number_text import counted
 
 LONGEST = 2**24  # maximum characters of a row
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
@@ -126,7 +127,7 @@ class DelimitedTable(Table):
         elif "\0" in "".join(lines):
             error = NUL
         elif width and cells and len(cells) != width and error is None:
-            error = f"{len(cells)} cell{'s' * (len(cells) > 1)}, the header has {width}"
+            error = f"{counted(len(cells), 'cell')}, the header has {width}"
         return Row(cells, number, error)
 
     def _parse_alone(self, line: str) -> tuple[list[str], str | None]:

@@ -19,6 +19,7 @@ from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.tables.chunk_log import describe_difference
 from molslice.inference.tables.cluster import RayEngine
 from molslice.inference.tables.table import TableReport, check_source, predict_table, prediction_identity
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 RECORD = ".prediction.json"  # model and options of the outputs of a folder, and the state of each input
@@ -133,7 +134,7 @@ def predict_folder(
     assert total is not None  # there is at least one file
     total.refusals = refusals.report()
     if kept := len(pairs) - len(left):
-        total.findings += (f"{kept} finished output{'s' * (kept > 1)} kept",)
+        total.findings += (f"{counted(kept, 'finished output')} kept",)
     return total, [target for _, target in left]
 
 

@@ -1,4 +1,4 @@
-"""The names and values of metrics as text, without an import that takes long."""
+"""Counts, and the names and values of metrics, as text, without an import that takes long."""
 
 import math
 
@@ -31,6 +31,11 @@ def format_metric(value: float | None) -> str:
     if abs(value) < 1e-3:
         return f"{value:.3e}"
     return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
+
+
+def counted(count: int, noun: str = "row") -> str:
+    """Return a number of things as text, such as `1 row` or `2,000 training rows`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def with_unit(name: str, unit: str) -> str:
