@@ -121,7 +121,7 @@ def test_explanations_that_do_not_converge_are_named(capsys, tmp_path):
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert "\nwarning: not converged: standard error up to " in out
-    assert "target 0.021 eV; raise --max-evaluations from 200 to 8200\n" in out
+    assert "target 0.015 eV; raise --max-evaluations from 200 to 8200\n" in out
     shipped = "molslice: gap-xtb: the model that ships with molslice (HOMO-LUMO gap by GFN2-xTB)\n"
     assert err == shipped
     assert main([*words, "--json"]) == 0
