@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from rdkit import Chem
 
-from molslice.chem.hydrogens import output_order
+from molslice.chem.hydrogens import LABELED, output_order
 from molslice.chem.smiles import drop_atom_maps, parse_unguarded, quiet_rdkit
 
 MAX_ROUNDS = 5  # two are enough for all molecules whose SMILES stops changing
@@ -67,8 +67,9 @@ def canonical_order(smiles: str) -> np.ndarray:
 def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = None) -> CanonicalMolecule:
     """Put the atoms of a parsed molecule into canonical order, inside of a `quiet_rdkit` block.
 
-    The atom-map numbers of `mol` are removed in place. `orders` receives the order of the atoms of each
-    intermediate SMILES.
+    `mol` is what `parse_unguarded` returns for `smiles`. It is not parsed again if this is canonical already.
+    Its atom-map numbers are removed in place. `orders` receives the order of the atoms of each intermediate
+    SMILES.
     """
     # an atom-map number, in SMILES or CXSMILES, takes a colon
     if ":" in str(smiles) and drop_atom_maps(mol):
@@ -79,7 +80,8 @@ def canonical_unguarded(mol: Chem.Mol, smiles: object, orders: Orders | None = N
             _keep_order(mol, orders)
             mol = again
     canonical = Chem.MolToSmiles(mol)
-    again = _read_back(canonical, mol)
+    is_canonical = canonical == smiles and LABELED.search(canonical) is None
+    again = mol if is_canonical else _read_back(canonical, mol)
     _keep_order(mol, orders)
     if again is None:  # no example is known; RDKit's order of the atoms is still used
         return CanonicalMolecule(Chem.RenumberAtoms(mol, output_order(mol)), None)

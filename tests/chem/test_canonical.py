@@ -41,6 +41,25 @@ def test_canonical_smiles_is_that_of_every_spelling_and_of_itself(smiles):
     assert {canonical_molecule(text).smiles for text in spellings} == {canonical}
 
 
+HYDROGENS = ("[H][H]", "[2H]OC", "[H]/N=C(/C)CC", "[H+].[Cl-]", "C[C@H]([2H])O", "[13CH4]")
+
+
+@pytest.mark.parametrize("smiles", [*SMILES, *HYDROGENS, "F/C=C/Cl", "C[C@@H](N)C(=O)O", "*CC", "c1cc[nH]c1"])
+def test_a_molecule_of_a_canonical_smiles_is_the_one_that_is_parsed_again(smiles):
+    for text in (smiles, Chem.CanonSmiles(smiles), canonical_molecule(smiles).smiles):
+        once, again = canonical_molecule(text), canonical_molecule(f"{text} ")  # a blank: another text
+        assert once.smiles == again.smiles
+        assert once.mol.ToBinary(0) == again.mol.ToBinary(0)
+        np.testing.assert_array_equal(canonical_order(text), canonical_order(f"{text} "))
+
+
+def test_a_canonical_smiles_is_parsed_once(monkeypatch):
+    monkeypatch.setattr("molslice.chem.canonical._read_back", None)
+    assert canonical_molecule("CCO").smiles == "CCO"
+    with pytest.raises(TypeError):
+        canonical_molecule("OCC")
+
+
 def test_order_is_that_of_the_arrays():
     smiles = "OC(=O)c1ccccc1Br"
     numbers = molecule_arrays(smiles).atoms[:, 0]
