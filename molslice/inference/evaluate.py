@@ -19,7 +19,7 @@ from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import DataSpec, MolsliceError
 
@@ -250,7 +250,6 @@ def _errors(
 
 def _standard_error(of_target: TargetType, predicted: np.ndarray, truth: np.ndarray) -> float | None:
     """Return the standard error of the announced metric; None if it is not defined."""
-    columns = predicted[:, 0] if of_target.several is None else predicted
-    each, several = np.arange(len(truth)), of_target.several
-    error = Measured.of(of_target.kind, columns, truth, each, of_target.metric, several).standard_error
+    values = predicted[:, 0] if of_target.several is None else predicted
+    error = measure_rows(of_target, values, truth, of_target.metric).standard_error
     return error if np.isfinite(error) else None

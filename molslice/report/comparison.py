@@ -22,6 +22,7 @@ from molslice.report.training import AnyPredictor, networks_of, short_name
 from molslice.report.verdict import CLEAR, ROUGH, SMALL
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.tasks.standard_errors import Measured as Error
+from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error
@@ -251,7 +252,7 @@ def _measure(model: _Model, target: int, predicted: np.ndarray, truth: np.ndarra
     """Measure predictions [n, C] of a target."""
     of_target, columns = model.predictor.types[target], [*column_slices(model.predictor.types)][target]
     values = predicted[:, columns] if of_target.several is not None else predicted[:, columns.start]
-    return Error.of(of_target.kind, values, truth, np.arange(len(truth)), metric, of_target.several)
+    return measure_rows(of_target, values, truth, metric)
 
 
 def _defined(number: float) -> float | None:

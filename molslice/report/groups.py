@@ -15,7 +15,7 @@ from molslice.fitting.standard_errors import cross_validation_factor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, group_by_size
 from molslice.report.measure import Measured
-from molslice.tasks.standard_errors import Measured as Error
+from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES
 
@@ -58,8 +58,7 @@ def summarize(
         metric: See `group_metric`.
         folds: Number of folds of cross-validated predictions; None for other predictions.
     """
-    rows = np.arange(len(truth))
-    measured = Error.of(of_target.kind, predicted, truth, rows, metric, of_target.several)
+    measured = measure_rows(of_target, predicted, truth, metric)
     factor = 1.0 if folds is None else cross_validation_factor(folds)
     return Group(name, len(truth), measured.value, factor * measured.standard_error)
 

@@ -17,6 +17,7 @@ from molslice.report.page import FEW, limits_text, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.standard_errors import Measured as Error
+from molslice.tasks.standard_errors import measure_rows
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
@@ -78,8 +79,7 @@ class _Case:
 
     def error(self, metric: str, predicted: np.ndarray) -> Error:
         """Measure predictions of the rows."""
-        kind, each = self.measured.types[self.target].kind, np.arange(len(self.truth))
-        return Error.of(kind, predicted, self.truth, each, metric, self.several)
+        return measure_rows(self.measured.types[self.target], predicted, self.truth, metric)
 
     def announced(self, metric: str, error: Error) -> tuple[float, float]:
         """Return a metric and its standard error, of a fit as in `fit.json`."""

@@ -13,6 +13,7 @@ from molslice.tasks.metrics import (
     roc_auc,
 )
 from molslice.tasks.several_classes import SeveralClasses
+from molslice.tasks.target_types import TargetType
 from molslice.tasks.targets import Kind
 
 
@@ -82,6 +83,12 @@ class Measured:
     def difference_error(self, other: "Measured") -> float:
         """Return the standard error of the difference of the values of two models on the same rows."""
         return _standard_error(self.influences - other.influences)
+
+
+def measure_rows(of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, metric: str) -> Measured:
+    """Measure predictions of a target, of which each row is a group; see `Measured.of`."""
+    each = np.arange(len(truth))
+    return Measured.of(of_target.kind, predicted, truth, each, metric, of_target.several)
 
 
 def _class_influences(
