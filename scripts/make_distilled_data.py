@@ -150,9 +150,9 @@ def main(argv: list[str] | None = None) -> int:
     chosen, made = choose_once(options, smiles)
     teachers = {name: load_model(name).checksum() for name in options.teacher}
     labels = dict(mean_labels([label(chosen, *teacher, options.jobs) for teacher in teachers.items()]))
-    base, measured = dict(zip(smiles, values, strict=True)), dict[str, str]()
+    known, measured = set(smiles), dict[str, str]()
     for root in options.measured:
-        measured |= training_rows(root, {*base, *measured})
+        measured |= training_rows(root, known | measured.keys())
     labels = {text: value for text, value in labels.items() if text not in measured}
     table = [*zip(smiles, values, strict=True), *measured.items(), *labels.items()]
     splits = dict(read_split_file(options.base / SPLITS))

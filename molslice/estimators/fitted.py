@@ -111,7 +111,7 @@ class _Estimator(BaseEstimator):
         taken = {*molecules, *cells}
         first, rows = next(iter(molecules.items()))
         columns = y.reshape(len(y), -1).T
-        names = [free_name(name, taken) for name in _names(columns.T)]
+        names = [free_name(name, taken) for name in _names(len(columns))]
         group, weight = (free_name(name, taken) for name in ("group", "weight"))
         if groups is not None:
             words = column_or_1d(groups, dtype=object).tolist()
@@ -120,13 +120,14 @@ class _Estimator(BaseEstimator):
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
             cells |= {weight: weights}
-        errors = [] if standard_error is None else [free_name(f"error_{name}", taken) for name in names]
+        errors = None
         if standard_error is not None:
-            of_targets = standard_error.reshape(len(standard_error), -1).T
+            errors = [free_name(f"error_{name}", taken) for name in names]
+            of_targets = standard_error.reshape(columns.T.shape).T
             cells |= {name: _cells(column) for name, column in zip(errors, of_targets, strict=True)}
         number = int if more["kind"] == "multiclass" else float
-        limits = np.zeros_like(y) if sides is None else sides
-        for name, column, of_column in zip(names, columns, limits.reshape(len(y), -1).T, strict=True):
+        limits = np.zeros(columns.shape) if sides is None else sides.reshape(columns.T.shape).T
+        for name, column, of_column in zip(names, columns, limits, strict=True):
             cells |= {name: _cells(column, of_column, number)}
         check_consistent_length(*cells.values(), *molecules.values())
         if len(rows) < MIN_ROWS:
@@ -145,7 +146,7 @@ class _Estimator(BaseEstimator):
                     split="all",
                     groups=None if groups is None else group,
                     weight=None if sample_weight is None else weight,
-                    error=errors or None,
+                    error=errors,
                     seed=self._seed(),
                     workers=count_workers(self.n_jobs),
                     **options,
@@ -280,7 +281,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             errors = errors.reshape(targets.shape)
         advice = "NaN" if several else "only the other rows", "outliers='keep'"
         columns = targets.reshape(len(targets), -1)
-        check_outliers(columns, _names(columns), "the molecules", "index {}".format, self.outliers, advice)
+        names = _names(columns.shape[1])
+        check_outliers(columns, names, "the molecules", "index {}".format, self.outliers, advice)
         self._fit(X, targets, groups, sample_weight, sides=sides, standard_error=errors, kind="regression")
         self._is_flat = not several
         return self
@@ -304,8 +306,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         cells = np.asarray(y, dtype=object)
         columns = cells.reshape(len(cells), -1).T
         texts = [["" if is_missing_value(cell) else str(cell) for cell in column] for column in columns]
-        names = zip(_names(columns.T), texts, strict=True)
-        read = [read_limits(column, name, "index {}".format) for name, column in names]
+        named = zip(texts, _names(len(texts)), strict=True)
+        read = [read_limits(column, name, "index {}".format) for column, name in named]
         values = np.stack([one.values for one in read], axis=1)
         sides = np.stack([one.sides for one in read], axis=1)
         return values.reshape(cells.shape), sides.reshape(cells.shape)
@@ -492,9 +494,8 @@ def _write_rows(
     return refusals
 
 
-def _names(columns: np.ndarray) -> list[str]:
-    """Return the names of the targets in y, [n, T]."""
-    count = columns.shape[1]
+def _names(count: int) -> list[str]:
+    """Return the names of the columns of y."""
     return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
 
 
