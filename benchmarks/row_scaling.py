@@ -52,6 +52,10 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "slice_sort, messages": ("slice_sort", MESSAGES),
     "softmax, pair state and messages": ("softmax", BOTH),
     "slice_sort, pair state and messages": ("slice_sort", BOTH),
+    "softmax, post-norm": ("softmax", {"model.norm": "post"}),
+    "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
+    "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
+    "softmax, 8 layers": ("softmax", {"model.num_layers": "8"}),
     "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
     "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
 }
