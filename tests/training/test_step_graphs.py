@@ -1,7 +1,7 @@
 """Steps with batches of fixed shapes equal steps with collated batches of the same rows."""
 
 import itertools
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,9 +13,9 @@ from molslice.attention import ATTENTIONS
 from molslice.data import build_dataset
 from molslice.folders.run import read_config
 from molslice.model import build_model
-from molslice.ops import path_codes
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
+from molslice.training import stepper
 from molslice.training.batches import TrainingBatches
 from molslice.training.fabric import build_fabric
 from molslice.training.run import train
@@ -24,34 +24,70 @@ from molslice.training.stepper import Stepper
 from molslice.types import MolsliceError
 
 
+def assemble_stepper(config, fabric, fixed):
+    """Build a stepper for the training rows, with or without batches of fixed shapes."""
+    dataset = build_dataset(config.data.name, dict(config.data.options))
+    rows = dataset.labeled_rows("train")
+    targets = TargetInfo.of_training(
+        dataset.target_names, dataset.target_units, dataset.kind, dataset.targets[rows], ()
+    )
+    torch.manual_seed(0)
+    model = build_model(config.model, config.attention, dataset.spec)
+    task = TASKS.build(config.task, model, targets, options={})
+    batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed)
+    return Stepper(fabric, task, config, batches)
+
+
 @pytest.fixture
 def build_stepper(build_config):
     def build(fixed, data=None, **sections):
         config = build_config(data={"target_columns": ["gap", "half"], **(data or {})}, **sections)
-        dataset = build_dataset(config.data.name, dict(config.data.options))
-        rows = dataset.labeled_rows("train")
-        targets = TargetInfo.of_training(
-            dataset.target_names, dataset.target_units, dataset.kind, dataset.targets[rows], ()
-        )
-        torch.manual_seed(0)
-        model = build_model(config.model, config.attention, dataset.spec)
-        task = TASKS.build(config.task, model, targets, options={})
-        batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed)
-        return Stepper(build_fabric(config.trainer), task, config, batches)
+        return assemble_stepper(config, build_fabric(config.trainer), fixed)
 
     return build
 
 
+class MetaFabric:
+    """Stands in for Fabric with one process on torch's device `meta`."""
+
+    device = torch.device("meta")
+    world_size, global_rank, is_global_zero, strategy = 1, 0, True, None
+
+    def setup_module(self, module):
+        module.mark_forward_method = lambda name: None
+        return module
+
+    def setup_optimizers(self, optimizer):
+        return optimizer
+
+    def no_backward_sync(self, module, enabled):  # noqa: ARG002
+        return nullcontext()
+
+    def autocast(self):
+        return nullcontext()
+
+    def backward(self, loss):
+        loss.backward()
+
+    def clip_gradients(self, module, optimizer, max_norm, error_if_nonfinite):  # noqa: ARG002
+        torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm)
+
+
 @pytest.fixture
-def hidden_search(monkeypatch):
-    """Search for paths out of sight of a `WaitFinder`: on a CPU the search stops early."""
-    search = path_codes.path_codes
+def build_meta_stepper(build_config, monkeypatch):
+    """Build steppers on `meta`, where tensors have no values, and do not mix with those of the host.
 
-    def compute(adjacency):
-        with torch.utils._python_dispatch._disable_current_modes():
-            return search(adjacency)
-
-    monkeypatch.setattr("molslice.model.graphormer.path_codes", compute)
+    torch's own parts without this device are left out: autocast, the seed and the step of AdamW.
+    """
+    monkeypatch.setattr("molslice.training.stepper.seed_step", lambda *given: None)
+    build = stepper.build_optimizer
+    monkeypatch.setattr(
+        stepper, "build_optimizer", lambda task, config, fused: build(task, config, fused=False)
+    )  # noqa: ARG005
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *given, **named: nullcontext())
+    return lambda **sections: assemble_stepper(build_config(**sections), MetaFabric(), fixed=True)
 
 
 def with_empty_rows(stepper, batch):
@@ -101,31 +137,44 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention, model):
         torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("hidden_search")
 @pytest.mark.parametrize("attention", ATTENTIONS.names())
-def test_steps_can_be_captured_with_every_attention(build_stepper, attention):
-    """The host reads nothing back, and empty rows leave all weights finite."""
-    model = {"max_tokens": 64, "local": "gine"}
-    stepper = build_stepper(True, attention=attention, model=model, training={"batch_size": 7})
+def test_empty_rows_leave_all_weights_finite(build_stepper, attention):
+    sections = {"model": {"max_tokens": 64, "local": "gine"}, "data": {"geometry": True}}
+    stepper = build_stepper(True, attention=attention, training={"batch_size": 7}, **sections)
     stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
-    assert stepper.graphs.obstacles == set()
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
 
 
-@pytest.mark.usefixtures("hidden_search")
-def test_steps_of_muon_can_be_captured(build_stepper):
-    sections = {"optimizer": {"name": "muon"}, "training": {"batch_size": 7}}
-    stepper = build_stepper(True, **sections, attention="mean")
-    stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
+@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
+@pytest.mark.parametrize("attention", ATTENTIONS.names())
+def test_steps_can_be_captured_with_every_attention(build_meta_stepper, attention, precision):
+    """The host reads nothing back, and no tensor of the host takes part."""
+    stepper = build_meta_stepper(
+        attention=attention,
+        model={"max_tokens": 64, "local": "gine", "pair_state": True},
+        data={"geometry": True},
+        optimizer={"name": "muon"},
+        trainer={"precision": precision},
+        training={"batch_size": 7},
+    )
+    for number, batch in enumerate(itertools.islice(stepper.batches.stream(0, 0), 2)):
+        stepper.step(batch, number, 1e-3)
     assert stepper.graphs.obstacles == set()
 
 
-@pytest.mark.usefixtures("hidden_search")
-def test_steps_with_a_geometry_can_be_captured(build_stepper):
-    stepper = build_stepper(True, data={"geometry": True}, training={"batch_size": 7})
-    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
-    assert stepper.graphs.obstacles == set()
-    assert stepper.model.distance_head.pair.weight.isfinite().all()
+@pytest.mark.parametrize(
+    ("compute", "reason"),
+    [
+        (lambda loss: loss + torch.ones(1), "device"),
+        (lambda loss: loss * float(loss.detach()), "meta"),
+    ],
+)
+def test_tensors_of_the_host_are_found_on_meta(build_meta_stepper, monkeypatch, compute, reason):
+    stepper = build_meta_stepper()
+    task, step = stepper.task, stepper.task.training_step
+    monkeypatch.setattr(task, "training_step", lambda micro_batch: compute(step(micro_batch)))
+    with pytest.raises(RuntimeError, match=reason):
+        stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
 
 
 def test_steps_of_radam_are_not_captured(build_stepper):
