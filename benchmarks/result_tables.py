@@ -197,7 +197,7 @@ def qm9_levers() -> str:
 @block
 def row_scaling() -> str:
     """Return the error of each entry by the width and the number of training rows."""
-    entries = [one for one in load("row_scaling")["entries"] if one["rate"] == one["default_rate"]]
+    entries = [entry for entry in load("row_scaling")["entries"] if entry["chosen"]]
     numbers = sorted({entry["rows"] for entry in entries})
     rows = []
     for (label, dim), group in group_by(entries, lambda entry: (entry["label"], entry["dim"])).items():

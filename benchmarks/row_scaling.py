@@ -4,7 +4,8 @@
 
 The training rows are nested samples of the training split of `data/gap_xtb_100k`. 2,000 rows of its
 validation split choose the step, and the rows of its test split choose nothing. The target is the HOMO-LUMO
-gap in eV. Each run has one thread. Entries have the rates of `ENTRIES`; `--rates` tries others.
+gap in eV. Each run has one thread. Entries have the rates of `ENTRIES` and the steps of `STEPS`. `--rates`
+and `--longer` try others; the tables and the figure have those with the lowest validation error.
 
 Each finished run is a JSON file in `--runs`. Neither these nor the runs of the recorded result are repeated,
 so that the grid grows from one call to the next. `--collect` trains nothing. Writes
@@ -15,9 +16,10 @@ import argparse
 import csv
 import gzip
 import shutil
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -80,59 +82,66 @@ def prepare_rows(folder: Path) -> dict[str, Path]:
     return files
 
 
+class Point(NamedTuple):
+    """The settings of a run.
+
+    Attributes:
+        label: An entry of `ENTRIES`.
+        rows: Number of training rows.
+        dim: Width of the model.
+        seed: Seed of the weights and of the order of the rows.
+        rate: Learning rate.
+        steps: Number of steps.
+    """
+
+    label: str
+    rows: int
+    dim: int
+    seed: int
+    rate: str
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """The name of the run, which its file has."""
+        label = self.label.replace(",", "").replace(" ", "_")
+        return f"{label}-{self.rows}-dim{self.dim}-seed{self.seed}-rate{self.rate}-steps{self.steps}"
+
+
 def default_rate(label: str) -> str:
     """Return the learning rate of an entry."""
     return {**PLAIN, **ENTRIES[label][1]}[RATE]
 
 
-def with_default_rates(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the runs, or their means, at the learning rates of `ENTRIES`."""
-    return [entry for entry in entries if entry["rate"] == default_rate(entry["label"])]
-
-
-def run_name(label: str, rows: int, dim: int, seed: int, rate: str) -> str:
-    """Return the name of a run, which its file has."""
-    words = [label.replace(",", "").replace(" ", "_"), str(rows), f"dim{dim}", f"seed{seed}", f"rate{rate}"]
-    return "-".join(words)
-
-
-def measure(
-    label: str, rows: int, dim: int, seed: int, rate: str, files: Mapping[str, Path], runs: Path
-) -> str:
+def measure(point: Point, files: Mapping[str, Path], runs: Path) -> str:
     """Train an entry and test it, write the result as JSON, and return a line about it."""
     MODELS.add("gps", GpsSpec)
-    attention, given = ENTRIES[label]
-    name, steps = run_name(label, rows, dim, seed, rate), STEPS[rows]
+    attention, given = ENTRIES[point.label]
     settings = {
-        "data.path": files[str(rows)],
+        "data.path": files[str(point.rows)],
         "data.valid_path": files["valid"],
         "data.target_columns": TARGET,
         "data.workers": 1,
         "data.cache_dir": runs / "cache",
-        "model.dim": dim,
-        "model.ffn_dim": dim,
+        "model.dim": point.dim,
+        "model.ffn_dim": point.dim,
         "attention": attention,
         "training.max_minutes": "null",
-        "training.max_steps": steps,
-        "training.valid_every_steps": steps // VALIDATIONS,
+        "training.max_steps": point.steps,
+        "training.valid_every_steps": point.steps // VALIDATIONS,
         "trainer.num_threads": 1,
         "trainer.accelerator": "cpu",
-        "seed": seed,
+        "seed": point.seed,
         **PLAIN,
         **given,
-        RATE: rate,
+        RATE: point.rate,
     }
     config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
-    folder = runs / name
+    folder = runs / point.name
     summary = train(config, folder, resume=folder.exists(), quiet=True)
     result = {
-        "label": label,
-        "rows": rows,
-        "dim": dim,
-        "seed": seed,
-        "rate": rate,
+        **point._asdict(),
         "commit": find_commit(),
-        "steps": steps,
         "parameters": summary["parameters"],
         "parameters_without_embeddings": summary["parameters_without_embeddings"],
         "best_step": summary["best_step"],
@@ -140,17 +149,30 @@ def measure(
         "test_mae": error_on_rows(config, folder, files["test"]),
         "seconds": summary["seconds"],
     }
-    write_json(runs / f"{name}.json", result)
+    write_json(runs / f"{point.name}.json", result)
     shutil.rmtree(folder)
-    return f"{name}: {result['test_mae']:.4f} eV, best step {result['best_step']}, {result['seconds']:.0f} s"
+    error, best, seconds = (result[key] for key in ("test_mae", "best_step", "seconds"))
+    return f"{point.name}: {error:.4f} eV, best step {best}, {seconds:.0f} s"
 
 
-def finished_runs(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the runs of the recorded result and of `--runs` by name."""
+def finished_runs(options: argparse.Namespace) -> dict[Point, dict[str, Any]]:
+    """Return the runs of the recorded result and of `--runs`."""
     recorded = options.out / f"{NAME}.json"
     runs = read_json_object(recorded)["runs"] if recorded.is_file() else []
     runs += [read_json_object(file) for file in sorted(options.runs.glob("*.json"))]
-    return {run_name(*(run[key] for key in ("label", "rows", "dim", "seed", "rate"))): run for run in runs}
+    return {Point(*(run[key] for key in Point._fields)): run for run in runs}
+
+
+def choose_settings(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs at one rate and number of steps for each entry, width and number of rows.
+
+    The validation error chooses them.
+    """
+    chosen = []
+    for group in group_by(runs, lambda run: (run["label"], run["dim"], run["rows"])).values():
+        tried = group_by(group, lambda run: (run["rate"], run["steps"]))
+        chosen += min(tried.values(), key=lambda seeds: statistics.fmean(run["valid_mae"] for run in seeds))
+    return chosen
 
 
 def collect(options: argparse.Namespace) -> Path:
@@ -159,14 +181,20 @@ def collect(options: argparse.Namespace) -> Path:
     if not runs:
         raise SystemExit(f"no finished run in {options.runs}")
     order = list(ENTRIES)
-    runs.sort(key=lambda run: (run["dim"], order.index(run["label"]), run["rows"], run["rate"], run["seed"]))
-    keys = ("label", "dim", "rows", "rate")
+    runs.sort(
+        key=lambda run: (
+            run["dim"],
+            order.index(run["label"]),
+            *(run[key] for key in ("rows", "rate", "steps", "seed")),
+        )
+    )
+    chosen = choose_settings(runs)
+    keys = ("label", "dim", "rows", "rate", "steps")
     entries = [
         {
             **dict(zip(keys, values, strict=True)),
-            "default_rate": default_rate(group[0]["label"]),
+            "chosen": group[0] in chosen,
             "parameters": group[0]["parameters"],
-            "steps": group[0]["steps"],
             "seeds": len(group),
             **{key: spread([run[key] for run in group]) for key in ("valid_mae", "test_mae")},
         }
@@ -175,7 +203,7 @@ def collect(options: argparse.Namespace) -> Path:
     payload = {
         "question": "test MAE in eV on data/gap_xtb_100k by attention, number of training rows and width",
         "entries": entries,
-        "penalties": fit_penalties(with_default_rates(runs)),
+        "penalties": fit_penalties(chosen),
         "runs": runs,
     }
     return record(NAME, payload, options.out)
@@ -189,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[64])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rates", nargs="+", help="learning rates instead of the default, such as 1e-3")
+    parser.add_argument("--longer", type=int, default=1, help="factor of the steps")
     parser.add_argument("--jobs", type=int, default=2, help="number of runs at a time")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / NAME)
     parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
@@ -200,14 +229,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             parser.error(f"unknown entry {unknown[0]!r}; known: {'; '.join(ENTRIES)}")
         files, known = prepare_rows(options.runs / "rows"), finished_runs(options)
         grid = [
-            (label, rows, dim, seed, rate)
+            Point(label, rows, dim, seed, rate, options.longer * STEPS[rows])
             for seed in range(options.seeds)
             for dim in options.dims
             for rows in options.rows
             for label in labels
             for rate in options.rates or [default_rate(label)]
         ]
-        calls = [(*point, files, options.runs) for point in grid if run_name(*point) not in known]
+        calls = [(point, files, options.runs) for point in grid if point not in known]
         for _, line in run_all(measure, calls, options.jobs):
             print(line, flush=True)
     print(collect(options))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import ENTRIES, NAME, with_default_rates
+from row_scaling import ENTRIES, NAME, choose_settings
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
@@ -71,7 +71,7 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     """Draw errors against rows, errors against parameters, and penalties."""
     figure = Figure(figsize=(14, 4.6), dpi=DPI, layout="constrained")
     by_rows, by_parameters, law = figure.subplots(1, 3)
-    entries = with_default_rates(result["entries"])
+    entries = [entry for entry in result["entries"] if entry["chosen"]]
     dim = min(entry["dim"] for entry in entries)
     narrow = [entry for entry in entries if entry["dim"] == dim]
     wider = [entry for entry in entries if entry["dim"] != dim]
@@ -79,7 +79,7 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     widths = [entry for entry in entries if entry["rows"] == rows]
     draw_errors(by_rows, narrow, "rows", f"training rows (4 layers of width {dim})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
-    draw_penalties(law, with_default_rates(result["runs"]), dim)
+    draw_penalties(law, choose_settings(result["runs"]), dim)
     by_rows.legend(fontsize=7, frameon=False)
     return to_picture(figure, suffix)
 

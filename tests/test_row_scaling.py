@@ -49,6 +49,18 @@ def test_samples_are_nested_and_runs_are_not_repeated(program, tmp_path, monkeyp
     assert all(run["test_mae"] > 0 for run in result["runs"])
 
 
+def test_rate_and_steps_are_chosen_by_the_validation_error(program):
+    run = {"label": "softmax", "dim": 64, "rows": 20, "steps": 4, "rate": "1e-3", "test_mae": 0.1}
+    runs = [
+        {**run, "seed": 0, "valid_mae": 0.4},
+        {**run, "seed": 1, "valid_mae": 0.2},
+        {**run, "seed": 0, "rate": "3e-3", "valid_mae": 0.35},
+        {**run, "seed": 0, "steps": 8, "valid_mae": 0.32},
+        {**run, "seed": 0, "rows": 40, "valid_mae": 0.9},
+    ]
+    assert program.choose_settings(runs) == [*runs[:2], runs[4]]
+
+
 def test_unknown_entries_and_missing_runs_are_errors(program, tmp_path, capsys):
     with pytest.raises(SystemExit):
         program.main(["--entries", "sofmax"])
@@ -81,12 +93,26 @@ def test_the_line_equals_the_normal_equations():
 def test_the_figure_has_the_entries_of_a_result():
     program = load_program("row_scaling_figure")
     runs = [
-        {"label": label, "rows": rows, "dim": 64, "seed": 0, "rate": "3e-3", "test_mae": error + 100 / rows}
+        {
+            "label": label,
+            "rows": rows,
+            "dim": 64,
+            "seed": 0,
+            "rate": "3e-3",
+            "steps": 4,
+            "valid_mae": 0.1,
+            "test_mae": error + 100 / rows,
+        }
         for label, error in (("softmax", 0.1), ("slice_sort", 0.12))
         for rows in (1_000, 3_000, 10_000)
     ]
     entries = [
-        {**run, "parameters": 1000 * len(run["label"]), "test_mae": {"mean": run["test_mae"], "sd": None}}
+        {
+            **run,
+            "chosen": True,
+            "parameters": 1000 * len(run["label"]),
+            "test_mae": {"mean": run["test_mae"], "sd": None},
+        }
         for run in runs
     ]
     assert program.draw({"runs": runs, "entries": entries}, "png").startswith(b"\x89PNG")
