@@ -144,15 +144,25 @@ def error_on_rows(config: RunConfig, folder: Path, rows: Path) -> float:
     return evaluate(load_model(str(folder)), dataset, "valid", progress=False)["targets"][0]["mae"]
 
 
-def run_chemprop(python: str, seed: int, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
-    """Train chemprop with the interpreter of its environment and test it."""
+def run_chemprop(
+    python: str, files: Mapping[str, Path], target: str, given: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Train chemprop with the interpreter of its environment and test it.
+
+    Args:
+        python: The interpreter.
+        files: CSV files of the rows of `train`, `valid` and `test`.
+        target: Column of the target.
+        given: Other options of `chemprop_fit.py`.
+        folder: A folder for temporary files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "result.json"
-    given = {**files, "target": TARGET, **CHEMPROP, "seed": seed, "out": out}
-    flags = [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    options = {**files, "target": target, **given, "out": out}
+    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     command = [python, str(ROOT / "benchmarks" / "chemprop_fit.py"), *flags]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, env=other_environment(1))
-    return {**CHEMPROP, **json.loads(out.read_text(encoding="utf-8"))}
+    return {**given, **json.loads(out.read_text(encoding="utf-8"))}
 
 
 def measure(label: str, seed: int, files: Mapping[str, Path], options: argparse.Namespace) -> None:
@@ -163,7 +173,8 @@ def measure(label: str, seed: int, files: Mapping[str, Path], options: argparse.
         return
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run, whose time would not be known
     if label == "chemprop":
-        result = run_chemprop(options.chemprop_python, seed, files, folder)
+        given = {**CHEMPROP, "seed": seed}
+        result = run_chemprop(options.chemprop_python, files, TARGET, given, folder)
     else:
         result = run_molslice(label, seed, files, folder)
     write_json(file, {"label": label, "seed": seed, "commit": find_commit(), **result})

@@ -9,12 +9,14 @@ and `--longer` try others; the tables and the figure have those with the lowest 
 
 Each finished run is a JSON file in `--runs`. Neither these nor the runs of the recorded result are repeated,
 so that the grid grows from one call to the next. `--collect` trains nothing. Writes
-`benchmarks/results/row_scaling.json`.
+`benchmarks/results/row_scaling.json`. The entry `chemprop` needs an environment of its own; see
+`chemprop_speed.py`.
 """
 
 import argparse
 import csv
 import gzip
+import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ import numpy as np
 import torch
 from gps import GpsSpec
 from penalty_law import fit_penalties
-from qm9_levers import CONFIG, error_on_rows, write_rows
+from qm9_levers import CONFIG, error_on_rows, run_chemprop, write_rows
 from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
@@ -39,9 +41,10 @@ TARGET = "homolumogap"
 VALID_ROWS = 2_000
 VALIDATIONS = 20  # of each run
 STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 80_005: 20_000}
+BATCH = 64
 RATE = "optimizer.lr"
 MUON, ADAMW = ({"optimizer.name": name, RATE: rate} for name, rate in (("muon", "3e-3"), ("adamw", "1e-3")))
-PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": "64", **MUON}
+PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": str(BATCH), **MUON}
 PAIR_STATE, MESSAGES = {"model.pair_state": "true"}, {"model.local": "gine"}
 BOTH = {**PAIR_STATE, **MESSAGES}
 # label -> attention, and settings besides `PLAIN`
@@ -61,6 +64,8 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
     "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
 }
+CHEMPROP, CHEMPROP_RATE, CHEMPROP_DIM = "chemprop", "2e-3", 300
+LABELS = (*ENTRIES, CHEMPROP)
 
 
 def prepare_rows(folder: Path) -> dict[str, Path]:
@@ -86,7 +91,7 @@ class Point(NamedTuple):
     """The settings of a run.
 
     Attributes:
-        label: An entry of `ENTRIES`.
+        label: One of `LABELS`.
         rows: Number of training rows.
         dim: Width of the model.
         seed: Seed of the weights and of the order of the rows.
@@ -110,11 +115,38 @@ class Point(NamedTuple):
 
 def default_rate(label: str) -> str:
     """Return the learning rate of an entry."""
+    if label == CHEMPROP:
+        return CHEMPROP_RATE
     return {**PLAIN, **ENTRIES[label][1]}[RATE]
 
 
-def measure(point: Point, files: Mapping[str, Path], runs: Path) -> str:
+def measure(point: Point, files: Mapping[str, Path], runs: Path, chemprop_python: str | None) -> str:
     """Train an entry and test it, write the result as JSON, and return a line about it."""
+    folder = runs / point.name
+    if point.label == CHEMPROP:
+        assert chemprop_python is not None
+        trained = train_chemprop(point, files, folder, chemprop_python)
+    else:
+        trained = train_entry(point, files, folder, runs / "cache")
+    result = {**point._asdict(), "commit": find_commit(), **trained}
+    write_json(runs / f"{point.name}.json", result)
+    shutil.rmtree(folder)
+    error, best, seconds = (result[key] for key in ("test_mae", "best_step", "seconds"))
+    return f"{point.name}: {error:.4f} eV, best step {best}, {seconds:.0f} s"
+
+
+def train_chemprop(point: Point, files: Mapping[str, Path], folder: Path, python: str) -> dict[str, Any]:
+    """Train chemprop of its default size for about the steps of a point, in whole epochs, and test it."""
+    steps_per_epoch = math.ceil(point.rows / BATCH)
+    given = {"epochs": round(point.steps / steps_per_epoch), "rate": point.rate, "seed": point.seed}
+    chosen = {"train": files[str(point.rows)], "valid": files["valid"], "test": files["test"]}
+    result = run_chemprop(python, chosen, TARGET, given, folder)
+    kept = ("chemprop", "epochs", "parameters", "valid_mae", "test_mae", "seconds")
+    return {"best_step": result["best_epoch"] * steps_per_epoch, **{key: result[key] for key in kept}}
+
+
+def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Path) -> dict[str, Any]:
+    """Train an entry of `ENTRIES` and test it."""
     MODELS.add("gps", GpsSpec)
     attention, given = ENTRIES[point.label]
     settings = {
@@ -122,7 +154,7 @@ def measure(point: Point, files: Mapping[str, Path], runs: Path) -> str:
         "data.valid_path": files["valid"],
         "data.target_columns": TARGET,
         "data.workers": 1,
-        "data.cache_dir": runs / "cache",
+        "data.cache_dir": cache,
         "model.dim": point.dim,
         "model.ffn_dim": point.dim,
         "attention": attention,
@@ -137,22 +169,13 @@ def measure(point: Point, files: Mapping[str, Path], runs: Path) -> str:
         RATE: point.rate,
     }
     config = load_config(CONFIG, [(key, str(value)) for key, value in settings.items()])
-    folder = runs / point.name
     summary = train(config, folder, resume=folder.exists(), quiet=True)
-    result = {
-        **point._asdict(),
-        "commit": find_commit(),
-        "parameters": summary["parameters"],
-        "parameters_without_embeddings": summary["parameters_without_embeddings"],
-        "best_step": summary["best_step"],
+    kept = ("parameters", "parameters_without_embeddings", "best_step", "seconds")
+    return {
+        **{key: summary[key] for key in kept},
         "valid_mae": summary["valid"]["mae"][TARGET],
         "test_mae": error_on_rows(config, folder, files["test"]),
-        "seconds": summary["seconds"],
     }
-    write_json(runs / f"{point.name}.json", result)
-    shutil.rmtree(folder)
-    error, best, seconds = (result[key] for key in ("test_mae", "best_step", "seconds"))
-    return f"{point.name}: {error:.4f} eV, best step {best}, {seconds:.0f} s"
 
 
 def finished_runs(options: argparse.Namespace) -> dict[Point, dict[str, Any]]:
@@ -180,7 +203,7 @@ def collect(options: argparse.Namespace) -> Path:
     runs = list(finished_runs(options).values())
     if not runs:
         raise SystemExit(f"no finished run in {options.runs}")
-    order = list(ENTRIES)
+    order = list(LABELS)
     runs.sort(
         key=lambda run: (
             run["dim"],
@@ -219,24 +242,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rates", nargs="+", help="learning rates instead of the default, such as 1e-3")
     parser.add_argument("--longer", type=int, default=1, help="factor of the steps")
     parser.add_argument("--jobs", type=int, default=2, help="number of runs at a time")
+    parser.add_argument("--chemprop-python", help="interpreter of chemprop's environment")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / NAME)
     parser.add_argument("--collect", action="store_true", help="write the JSON, train nothing")
     options = parser.parse_args(argv)
     if not options.collect:
         labels = options.entries.split(";") if options.entries else list(ENTRIES)
-        unknown = [label for label in labels if label not in ENTRIES]
+        unknown = [label for label in labels if label not in LABELS]
         if unknown:
-            parser.error(f"unknown entry {unknown[0]!r}; known: {'; '.join(ENTRIES)}")
+            parser.error(f"unknown entry {unknown[0]!r}; known: {'; '.join(LABELS)}")
+        if CHEMPROP in labels and not options.chemprop_python:
+            parser.error(f"{CHEMPROP} needs --chemprop-python")
         files, known = prepare_rows(options.runs / "rows"), finished_runs(options)
         grid = [
             Point(label, rows, dim, seed, rate, options.longer * STEPS[rows])
             for seed in range(options.seeds)
-            for dim in options.dims
             for rows in options.rows
             for label in labels
+            for dim in ([CHEMPROP_DIM] if label == CHEMPROP else options.dims)
             for rate in options.rates or [default_rate(label)]
         ]
-        calls = [(point, files, options.runs) for point in grid if point not in known]
+        calls = [
+            (point, files, options.runs, options.chemprop_python) for point in grid if point not in known
+        ]
         for _, line in run_all(measure, calls, options.jobs):
             print(line, flush=True)
     print(collect(options))

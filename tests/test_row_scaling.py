@@ -61,6 +61,26 @@ def test_rate_and_steps_are_chosen_by_the_validation_error(program):
     assert program.choose_settings(runs) == [*runs[:2], runs[4]]
 
 
+def test_chemprop_has_whole_epochs_of_about_the_same_steps(program, tmp_path, monkeypatch):
+    given = []
+
+    def run_chemprop(python, files, target, options, folder):
+        given.append((python, options))
+        folder.mkdir()
+        return {**options, "best_epoch": 3, **dict.fromkeys(("chemprop", "valid_mae", "test_mae"), 0.5)} | {
+            "parameters": 100,
+            "seconds": 1.0,
+        }
+
+    monkeypatch.setattr(program, "run_chemprop", run_chemprop)
+    monkeypatch.setattr(program, "BATCH", 16)
+    words = ["--entries", "chemprop", "--rows", "40", "--longer", "3", "--chemprop-python", "other"]
+    program.main([*words, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")])
+    assert given == [("other", {"epochs": 4, "rate": "2e-3", "seed": 0})]
+    (run,) = json.loads((tmp_path / "results" / "row_scaling.json").read_text())["runs"]
+    assert (run["dim"], run["steps"], run["best_step"]) == (300, 12, 9)
+
+
 def test_unknown_entries_and_missing_runs_are_errors(program, tmp_path, capsys):
     with pytest.raises(SystemExit):
         program.main(["--entries", "sofmax"])
