@@ -131,6 +131,7 @@ def join_headers(
     Raises:
         MolsliceError: A store differs from the first one. The message names it and what differs.
     """
+    _check_optional_arrays(names, stores)
     properties = [_shared_properties(*pair) for pair in zip(stores, headers, strict=True)]
     first = properties[0]
     for name, stated in zip(names, properties, strict=True):
@@ -162,6 +163,18 @@ def join_headers(
     return header
 
 
+def _check_optional_arrays(names: Sequence[str], stores: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """Refuse stores of which some lack an optional array that others have."""
+    present = [{name for name in OPTIONAL_LAYOUT if name in arrays} for arrays in stores]
+    for name, arrays in zip(names, present, strict=True):
+        for owner, unlike in ((names[0], present[0] - arrays), (name, arrays - present[0])):
+            if unlike:
+                raise MolsliceError(
+                    f"{name} and {names[0]} cannot be read as one store: only {owner} has "
+                    f"{' and '.join(sorted(unlike))}"
+                )
+
+
 def _shared_properties(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stores that are read as one have in common."""
     descriptors, options = arrays.get("descriptors"), header.get("about", {}).get(ABOUT, {})
@@ -169,7 +182,6 @@ def _shared_properties(arrays: Mapping[str, np.ndarray], header: Mapping[str, An
         "target names": list(header["target_names"]),
         "target units": list(header["target_units"]),
         "names of targets of atoms": list(header.get("atom_target_names", ())),
-        "optional arrays": [name for name in OPTIONAL_LAYOUT if name in arrays],
         "number of descriptors": 0 if descriptors is None else descriptors.shape[1],
         "order of the atoms": options.get("atom_order", ""),
         "treatment of mixtures": options.get("fragment", "keep"),
