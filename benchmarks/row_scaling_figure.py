@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import ENTRIES, NAME, choose_settings
+from row_scaling import CHEMPROP, LABELS, NAME, choose_settings
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
 
-STYLES = {label: line_style(index) for index, label in enumerate(ENTRIES)}
+STYLES = {label: line_style(index) for index, label in enumerate(LABELS)}
 DRAWN = ("slice_sort", "slice_sort, pair state and messages")  # whose fitted line is drawn
 
 
@@ -73,11 +73,11 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     by_rows, by_parameters, law = figure.subplots(1, 3)
     entries = [entry for entry in result["entries"] if entry["chosen"]]
     dim = min(entry["dim"] for entry in entries)
-    narrow = [entry for entry in entries if entry["dim"] == dim]
-    wider = [entry for entry in entries if entry["dim"] != dim]
+    narrow = [entry for entry in entries if entry["dim"] == dim or entry["label"] == CHEMPROP]
+    wider = [entry for entry in entries if entry not in narrow]
     rows = max(entry["rows"] for entry in wider or narrow)
     widths = [entry for entry in entries if entry["rows"] == rows]
-    draw_errors(by_rows, narrow, "rows", f"training rows (4 layers of width {dim})")
+    draw_errors(by_rows, narrow, "rows", f"training rows (width {dim})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
     draw_penalties(law, choose_settings(result["runs"]), dim)
     by_rows.legend(fontsize=7, frameon=False)
