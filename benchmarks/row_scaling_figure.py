@@ -69,7 +69,7 @@ def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int) -> N
 
 def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     """Draw errors against rows, errors against parameters, and penalties."""
-    figure = Figure(figsize=(14, 4.6), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(14, 5.4), dpi=DPI, layout="constrained")
     by_rows, by_parameters, law = figure.subplots(1, 3)
     entries = [entry for entry in result["entries"] if entry["chosen"]]
     dim = min(entry["dim"] for entry in entries)
@@ -80,7 +80,7 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     draw_errors(by_rows, narrow, "rows", f"training rows (width {dim})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
     draw_penalties(law, choose_settings(result["runs"]), dim)
-    by_rows.legend(fontsize=7, frameon=False)
+    figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return to_picture(figure, suffix)
 
 
