@@ -13,11 +13,12 @@ from molslice.attention import ATTENTIONS
 from molslice.data import build_dataset
 from molslice.folders.run import read_config
 from molslice.model import build_model
+from molslice.ops import path_codes
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
-from molslice.training import stepper
 from molslice.training.batches import TrainingBatches
 from molslice.training.fabric import build_fabric
+from molslice.training.optimizer import build_optimizer
 from molslice.training.run import train
 from molslice.training.step_graphs import WaitFinder, uses_fixed_shapes
 from molslice.training.stepper import Stepper
@@ -45,6 +46,18 @@ def build_stepper(build_config):
         return assemble_stepper(config, build_fabric(config.trainer), fixed)
 
     return build
+
+
+@pytest.fixture
+def hidden_search(monkeypatch):
+    """Search for paths out of sight of a `WaitFinder`: on a CPU the search stops early."""
+    search = path_codes.path_codes
+
+    def compute(adjacency):
+        with torch.utils._python_dispatch._disable_current_modes():
+            return search(adjacency)
+
+    monkeypatch.setattr("molslice.model.graphormer.path_codes", compute)
 
 
 class MetaFabric:
@@ -75,15 +88,15 @@ class MetaFabric:
 
 @pytest.fixture
 def build_meta_stepper(build_config, monkeypatch):
-    """Build steppers on `meta`, where tensors have no values, and do not mix with those of the host.
+    """Build steppers on `meta`, whose tensors have no values and do not mix with tensors of the host.
 
-    torch's own parts without this device are left out: autocast, the seed and the step of AdamW.
+    Parts of torch without this device are left out: autocast, the seed, and AdamW with its fused kernel.
     """
-    monkeypatch.setattr("molslice.training.stepper.seed_step", lambda *given: None)
-    build = stepper.build_optimizer
+    replaced = "molslice.training.stepper"
+    monkeypatch.setattr(f"{replaced}.seed_step", lambda *given: None)
     monkeypatch.setattr(
-        stepper, "build_optimizer", lambda task, config, fused: build(task, config, fused=False)
-    )  # noqa: ARG005
+        f"{replaced}.build_optimizer", lambda *given, **_: build_optimizer(*given, fused=False)
+    )
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: nullcontext())
@@ -137,18 +150,37 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention, model):
         torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("hidden_search")
 @pytest.mark.parametrize("attention", ATTENTIONS.names())
-def test_empty_rows_leave_all_weights_finite(build_stepper, attention):
-    sections = {"model": {"max_tokens": 64, "local": "gine"}, "data": {"geometry": True}}
-    stepper = build_stepper(True, attention=attention, training={"batch_size": 7}, **sections)
+def test_steps_can_be_captured_with_every_attention(build_stepper, attention):
+    """The host reads nothing back, and empty rows leave all weights finite."""
+    model = {"max_tokens": 64, "local": "gine"}
+    stepper = build_stepper(True, attention=attention, model=model, training={"batch_size": 7})
     stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
     assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
+
+
+@pytest.mark.usefixtures("hidden_search")
+def test_steps_of_muon_can_be_captured(build_stepper):
+    sections = {"optimizer": {"name": "muon"}, "training": {"batch_size": 7}}
+    stepper = build_stepper(True, **sections, attention="mean")
+    stepper.step(next(stepper.batches.stream(0, 0)), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
+
+
+@pytest.mark.usefixtures("hidden_search")
+def test_steps_with_a_geometry_can_be_captured(build_stepper):
+    stepper = build_stepper(True, data={"geometry": True}, training={"batch_size": 7})
+    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
+    assert stepper.model.distance_head.pair.weight.isfinite().all()
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16-weights"])
 @pytest.mark.parametrize("attention", ATTENTIONS.names())
-def test_steps_can_be_captured_with_every_attention(build_meta_stepper, attention, precision):
-    """The host reads nothing back, and no tensor of the host takes part."""
+def test_no_tensor_of_the_host_takes_part_in_a_step(build_meta_stepper, attention, precision):
+    """On `meta` this is an error, and so is a value that the host reads."""
     stepper = build_meta_stepper(
         attention=attention,
         model={"max_tokens": 64, "local": "gine", "pair_state": True},
