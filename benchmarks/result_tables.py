@@ -160,7 +160,7 @@ def optimizers() -> str:
 @block
 def qm9_all_rows() -> str:
     """Return the errors of models trained on all rows of QM9."""
-    rows = load("qm9_all_rows")["rows"]
+    rows = sorted(load("qm9_all_rows")["rows"], key=lambda row: row["test_mae"])
     return grid(
         [{**row, "device": "GPU" if "gpus" in row["hardware"] else "CPU"} for row in rows],
         {
