@@ -6,10 +6,9 @@
     python benchmarks/qm9_all_rows.py --stores runs/qm9 --model small --attentions softmax,slice_sort
 
 The target is the HOMO-LUMO gap. A twentieth of the rows of the training store are validation rows, which
-choose the epoch; the store `valid` holds the test rows. Models of `MODELS` that learn distances are trained
-on `train_geometry`. All attentions have the same settings except for the
-learning rate: each of `--rates` is tried for `--search-epochs` epochs, and the one with the lowest validation
-error is used.
+choose the epoch; the store `valid` holds the test rows. Models that learn distances are trained on
+`train_geometry`. All attentions have the same settings except for the learning rate: each of `--rates` is
+tried for `--search-epochs` epochs, and the one with the lowest validation error is used.
 
 A finished training is a file in `--runs` and is not repeated. Several processes may train different
 attentions. `--collect` trains nothing and adds the finished trainings to
@@ -21,18 +20,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qm9_levers import CONFIG, TARGET, error_on_rows
 from record import ROOT, describe_hardware, find_commit, list_versions, make_parser, record, write_json
 
 from molslice.config import load_config
-from molslice.data import build_dataset
+from molslice.config.entries import folder_name
 from molslice.files.parsing import read_json_object
-from molslice.inference.evaluate import evaluate
-from molslice.inference.load import load_model
 from molslice.training.run import train
 
-CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 NAME = "qm9_all_rows"
-TARGET = "gap_ev"
 SETTINGS = {
     "data.name": "prepared",
     "data.units": "eV",
@@ -41,7 +37,7 @@ SETTINGS = {
 }
 SMALL = {"model.preset": "small", "training.batch_size": "512", "training.token_budget": "16384"}
 PLAIN, WITH_GEOMETRY = "train", "train_geometry"
-# model -> store of the training rows, and settings besides `SETTINGS` and those of `CONFIG`
+# model -> store of the training rows, and settings besides `SETTINGS` and the settings of `CONFIG`
 MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "small, AdamW": (PLAIN, {**SMALL, "model.local": "null", "optimizer.name": "adamw"}),
     "small": (WITH_GEOMETRY, SMALL),
@@ -49,15 +45,10 @@ MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 
 
-def model_name(model: str) -> str:
-    """Return the name of a model in the names of files."""
-    return model.replace(",", "").replace(" ", "_")
-
-
 def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train with an attention, unless it is done, and return the result."""
     store, given = MODELS[options.model]
-    name = f"{model_name(options.model)}_{attention}_{rate}_{epochs}"
+    name = f"{folder_name(options.model)}_{attention}_{rate}_{epochs}"
     file = options.runs / f"{name}.json"
     if file.is_file():
         return read_json_object(file)
@@ -83,7 +74,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
         "seconds": summary["seconds"],
         "best_step": summary["best_step"],
         "valid_mae": summary["valid"]["mae"][TARGET],
-        "test_mae": error_on_store(run, options.stores / "valid"),
+        "test_mae": error_on_rows(run, "prepared", {"units": "eV"}, options.stores / "valid"),
         "precision": options.precision,
         "commit": find_commit(),
         "hardware": describe_hardware(),
@@ -92,12 +83,6 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
     write_json(file, result)
     print(name, result["valid_mae"], result["test_mae"], result["seconds"], flush=True)
     return result
-
-
-def error_on_store(folder: Path, store: Path) -> float:
-    """Return the MAE of a run on all molecules of a store, which need no conformer."""
-    dataset = build_dataset("prepared", {"path": str(store), "valid_path": str(store), "units": "eV"})
-    return evaluate(load_model(str(folder)), dataset, "valid", progress=False)["targets"][0]["mae"]
 
 
 def train_attention(attention: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -110,7 +95,7 @@ def train_attention(attention: str, options: argparse.Namespace) -> dict[str, An
     best = min(rates, key=lambda rate: searched.get(rate, 0.0))
     result = train_once(attention, best, options.epochs, options) | {"searched": searched}
     final = options.runs / "final"
-    write_json(final / f"{model_name(options.model)}_{attention}.json", result)
+    write_json(final / f"{folder_name(options.model)}_{attention}.json", result)
     return result
 
 

@@ -38,7 +38,8 @@ from record import (
     write_json,
 )
 
-from molslice.config import RunConfig, load_config
+from molslice.config import load_config
+from molslice.config.entries import folder_name
 from molslice.data import build_dataset
 from molslice.files.parsing import read_json_object
 from molslice.inference.evaluate import evaluate
@@ -131,16 +132,22 @@ def run_molslice(label: str, seed: int, files: Mapping[str, Path], folder: Path)
         "parameters": summary["parameters"],
         "best_step": summary["best_step"],
         "valid_mae": summary["valid"]["mae"][TARGET],
-        "test_mae": error_on_rows(config, folder, files["test"]),
+        "test_mae": error_on_rows(folder, "csv", {**config.data.options, "geometry": False}, files["test"]),
         "seconds": seconds,
         "geometry_seconds": prepared - start if "data.geometry" in given else None,
     }
 
 
-def error_on_rows(config: RunConfig, folder: Path, rows: Path) -> float:
-    """Return the MAE of a run on the rows of a CSV file, which need no conformer."""
-    options = {**config.data.options, "path": str(rows), "valid_path": str(rows), "geometry": False}
-    dataset = build_dataset("csv", options)
+def error_on_rows(folder: Path, name: str, options: Mapping[str, Any], rows: Path) -> float:
+    """Return the MAE of a run on all rows of a CSV file or a store, which need no conformer.
+
+    Args:
+        folder: The run.
+        name: Name of the kind of data, `csv` or `prepared`.
+        options: Options of the data besides the file.
+        rows: The file or the store.
+    """
+    dataset = build_dataset(name, {**options, "path": str(rows), "valid_path": str(rows)})
     return evaluate(load_model(str(folder)), dataset, "valid", progress=False)["targets"][0]["mae"]
 
 
@@ -167,7 +174,7 @@ def run_chemprop(
 
 def measure(label: str, seed: int, files: Mapping[str, Path], options: argparse.Namespace) -> None:
     """Run one entry with one seed, unless it is finished."""
-    name = f"{label.replace(', ', '-').replace(' ', '_')}-{seed}"
+    name = f"{folder_name(label)}-{seed}"
     file, folder = options.runs / f"{name}.json", options.runs / name
     if file.is_file():
         return

@@ -31,6 +31,7 @@ from qm9_levers import CONFIG, error_on_rows, run_chemprop, write_rows
 from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
+from molslice.config.entries import folder_name
 from molslice.files.parsing import read_json_object
 from molslice.model import MODELS
 from molslice.training.run import train
@@ -109,7 +110,7 @@ class Point(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the run, which its file has."""
-        label = self.label.replace(",", "").replace(" ", "_")
+        label = folder_name(self.label)
         return f"{label}-{self.rows}-dim{self.dim}-seed{self.seed}-rate{self.rate}-steps{self.steps}"
 
 
@@ -174,7 +175,7 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
     return {
         **{key: summary[key] for key in kept},
         "valid_mae": summary["valid"]["mae"][TARGET],
-        "test_mae": error_on_rows(config, folder, files["test"]),
+        "test_mae": error_on_rows(folder, "csv", {**config.data.options, "geometry": False}, files["test"]),
     }
 
 

@@ -47,7 +47,7 @@ def test_each_attention_is_trained_once_and_recorded(program, words, tmp_path, m
     program.main(words)
     trained = {path.stem for path in (tmp_path / "runs").glob("*.json")}
     assert {name for name in trained if name.endswith("_2")} == {
-        f"small_AdamW_{attention}_{rate}_2"
+        f"small-AdamW_{attention}_{rate}_2"
         for attention in ("softmax", "slice_sort")
         for rate in ("1e-3", "2e-3")
     }
@@ -74,7 +74,7 @@ def test_a_model_that_learns_distances_is_added_to_the_recorded_ones(program, wo
     former, added = json.loads((tmp_path / "results" / "qm9_all_rows.json").read_text())["rows"]
     assert former == recorded
     assert added["model"] == "4 x 128"
-    model = load_model(str(tmp_path / "runs" / "4_x_128_softmax_4e-4_1")).model
+    model = load_model(str(tmp_path / "runs" / "4-x-128_softmax_4e-4_1")).model
     assert any(name.startswith("distance_head") for name, _ in model.named_parameters())
 
 
