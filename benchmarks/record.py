@@ -22,6 +22,7 @@ import torch
 
 from molslice.bench.machine import describe_machine
 from molslice.files.atomic import write_atomically
+from molslice.files.processes import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -49,11 +50,18 @@ def take_turns(measurements: Mapping[Any, Callable[[], Any]], rounds: int) -> di
 def run_all(
     function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], processes: int
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Call a function in new processes, and yield arguments and result of each call when it has ended."""
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    """Call a function in new processes, and yield arguments and result of each call when it has ended.
+
+    A call that fails ends the others that have not begun. The processes end with this one.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=end_with_parent) as pool:
         futures = {pool.submit(function, *arguments): arguments for arguments in calls}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
