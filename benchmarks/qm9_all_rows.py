@@ -11,8 +11,8 @@ choose the epoch; the store `valid` holds the test rows. Models that learn dista
 tried for `--search-epochs` epochs, and the one with the lowest validation error is used.
 
 A finished training is a file in `--runs` and is not repeated. Several processes may train different
-attentions. `--collect` trains nothing and adds the finished trainings to
-`benchmarks/results/qm9_all_rows.json`.
+attentions. `--mean` names models that are trained, and measures the mean of their predictions. `--collect`
+trains nothing and adds what is finished to `benchmarks/results/qm9_all_rows.json`.
 """
 
 import argparse
@@ -25,7 +25,12 @@ from record import ROOT, describe_hardware, find_commit, list_versions, make_par
 
 from molslice.config import load_config
 from molslice.config.entries import folder_name
+from molslice.data import build_dataset
 from molslice.files.parsing import read_json_object
+from molslice.inference.ensemble import EnsemblePredictor
+from molslice.inference.evaluate import evaluate
+from molslice.inference.load import load_model
+from molslice.inference.network import Predictor
 from molslice.training.run import train
 
 NAME = "qm9_all_rows"
@@ -36,12 +41,14 @@ SETTINGS = {
     "training.max_minutes": "null",
 }
 SMALL = {"model.preset": "small", "training.batch_size": "512", "training.token_budget": "16384"}
+WIDTH_128 = {"model.dim": "128", "model.ffn_dim": "128"}
 PLAIN, WITH_GEOMETRY = "train", "train_geometry"
 # model -> store of the training rows, and settings besides `SETTINGS` and the settings of `CONFIG`
 MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "small, AdamW": (PLAIN, {**SMALL, "model.local": "null", "optimizer.name": "adamw"}),
     "small": (WITH_GEOMETRY, SMALL),
-    "4 x 128": (WITH_GEOMETRY, {"model.dim": "128", "model.ffn_dim": "128"}),
+    "4 x 128": (WITH_GEOMETRY, WIDTH_128),
+    "4 x 128, dropout": (WITH_GEOMETRY, {**WIDTH_128, "model.dropout": "0.1"}),
 }
 
 
@@ -66,6 +73,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
     run = options.runs / name
     summary = train(load_config(CONFIG, list(settings.items())), run, resume=run.exists(), quiet=True)
     result = {
+        "run": name,
         "model": options.model,
         "attention": attention,
         "rate": float(rate),
@@ -99,6 +107,27 @@ def train_attention(attention: str, options: argparse.Namespace) -> dict[str, An
     return result
 
 
+def average(models: str, attention: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the mean of the predictions of trained models, which semicolons separate."""
+    final = options.runs / "final"
+    rows = [read_json_object(final / f"{folder_name(model)}_{attention}.json") for model in models.split(";")]
+    members = [load_model(options.runs / row["run"]) for row in rows]
+    networks = [member for member in members if isinstance(member, Predictor)]
+    mean = EnsemblePredictor(networks, models, options.runs)
+    test_rows = str(options.stores / "valid")
+    divided = dict(networks[0].data_config.options)
+    given = {"valid": divided, "test": {"path": test_rows, "valid_path": test_rows, "units": "eV"}}
+    errors = {
+        f"{name}_mae": evaluate(mean, build_dataset("prepared", data), "valid")["targets"][0]["mae"]
+        for name, data in given.items()
+    }
+    sums = {key: sum(row[key] for row in rows) for key in ("parameters", "epochs", "seconds")}
+    name = f"mean of {' and '.join(f'*{model}*' for model in models.split(';'))}"
+    result = {**rows[0], **sums, **errors, "model": name, "run": [row["run"] for row in rows]}
+    write_json(final / f"{folder_name(name)}_{attention}.json", result)
+    return result
+
+
 def collect(options: argparse.Namespace) -> Path:
     """Add the finished trainings to the recorded ones; a repeated one takes the place of the former."""
     recorded, finished = options.out / f"{NAME}.json", sorted((options.runs / "final").glob("*.json"))
@@ -128,6 +157,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--precision", default="bf16-weights", choices=["bf16-weights", "bf16", "32"])
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / NAME)
+    parser.add_argument("--mean", metavar="MODELS", help="trained models, separated by semicolons")
     parser.add_argument("--collect", action="store_true", help="record the finished runs, train nothing")
     options = parser.parse_args(argv)
     if options.collect:
@@ -136,7 +166,10 @@ def main(argv: list[str] | None = None) -> None:
     if options.stores is None:
         parser.error("training needs --stores")
     for attention in options.attentions.split(","):
-        print(train_attention(attention, options), flush=True)
+        if options.mean:
+            print(average(options.mean, attention, options), flush=True)
+        else:
+            print(train_attention(attention, options), flush=True)
 
 
 if __name__ == "__main__":

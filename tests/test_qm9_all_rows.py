@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from molslice.data.molecules.prepare import Featurizing
@@ -76,6 +77,24 @@ def test_a_model_that_learns_distances_is_added_to_the_recorded_ones(program, wo
     assert added["model"] == "4 x 128"
     model = load_model(str(tmp_path / "runs" / "4-x-128_softmax_4e-4_1")).model
     assert any(name.startswith("distance_head") for name, _ in model.named_parameters())
+
+
+def test_mean_of_two_models_has_the_error_of_their_mean_prediction(program, words, stores, tmp_path):
+    words = [*words, "--attentions", "softmax", "--epochs", "1"]
+    models = ["4 x 128", "4 x 128, dropout"]
+    for model in models:
+        program.main([*words, "--model", model])
+    program.main([*words, "--mean", ";".join(models)])
+    program.main([*words, "--collect"])
+    rows = json.loads((tmp_path / "results" / "qm9_all_rows.json").read_text())["rows"]
+    *members, mean = sorted(rows, key=lambda row: row["parameters"])
+    assert mean["model"] == "mean of *4 x 128* and *4 x 128, dropout*"
+    assert mean["parameters"] == sum(row["parameters"] for row in members)
+    table = (stores / "valid.csv").read_text().split()[1:]
+    smiles, gaps = zip(*(row.rsplit(",", 1) for row in table), strict=True)
+    loaded = [load_model(tmp_path / "runs" / name) for name in mean["run"]]
+    predicted = np.mean([model.predict(list(smiles)) for model in loaded], axis=0)
+    assert mean["test_mae"] == pytest.approx(np.abs(predicted - np.array(gaps, float)).mean(), rel=1e-4)
 
 
 def test_nothing_to_collect_is_an_error(program, tmp_path):
