@@ -230,7 +230,8 @@ def row_penalties() -> str:
 def entry_name(label: str) -> str:
     """Return the label of a model with the name of its attention as code."""
     attention, comma, options = label.partition(",")
-    return f"`{attention}`{comma}{options}" if attention in ATTENTIONS.names() else label
+    is_attention = attention.partition(":")[0] in ATTENTIONS.names()
+    return f"`{attention}`{comma}{options}" if is_attention else label
 
 
 # Speed of molecules

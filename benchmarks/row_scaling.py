@@ -31,7 +31,7 @@ from qm9_levers import CONFIG, error_on_rows, run_chemprop, write_rows
 from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
-from molslice.config.entries import folder_name
+from molslice.config.entries import folder_name, split_entries
 from molslice.files.parsing import read_json_object
 from molslice.model import MODELS
 from molslice.training.run import train
@@ -48,7 +48,8 @@ MUON, ADAMW = ({"optimizer.name": name, RATE: rate} for name, rate in (("muon", 
 PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": str(BATCH), **MUON}
 PAIR_STATE, MESSAGES = {"model.pair_state": "true"}, {"model.local": "gine"}
 BOTH = {**PAIR_STATE, **MESSAGES}
-# label -> attention, and settings besides `PLAIN`
+MAX_EXCHANGE, MIX_PLUS_SORT = "slice_sort:order=max_exchange", "slice_sort:form=mix_plus_sort"
+# label -> attention with its options, and settings besides `PLAIN`
 ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "softmax": ("softmax", {}),
     "key_sort": ("key_sort", {}),
@@ -58,6 +59,10 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "slice_sort, messages": ("slice_sort", MESSAGES),
     "softmax, pair state and messages": ("softmax", BOTH),
     "slice_sort, pair state and messages": ("slice_sort", BOTH),
+    MAX_EXCHANGE: (MAX_EXCHANGE, {}),
+    f"{MAX_EXCHANGE}, pair state and messages": (MAX_EXCHANGE, BOTH),
+    f"{MIX_PLUS_SORT}, pair state and messages": (MIX_PLUS_SORT, BOTH),
+    "identity, pair state and messages": ("identity", BOTH),
     "softmax, post-norm": ("softmax", {"model.norm": "post"}),
     "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
     "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
@@ -150,6 +155,7 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
     """Train an entry of `ENTRIES` and test it."""
     MODELS.add("gps", GpsSpec)
     attention, given = ENTRIES[point.label]
+    [(_, name, options)] = split_entries(attention)
     settings = {
         "data.path": files[str(point.rows)],
         "data.valid_path": files["valid"],
@@ -158,7 +164,7 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
         "data.cache_dir": cache,
         "model.dim": point.dim,
         "model.ffn_dim": point.dim,
-        "attention": attention,
+        **{f"attention.{option}": value for option, value in {"name": name, **options}.items()},
         "training.max_minutes": "null",
         "training.max_steps": point.steps,
         "training.valid_every_steps": point.steps // VALIDATIONS,

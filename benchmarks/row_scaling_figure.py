@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import CHEMPROP, LABELS, NAME, choose_settings
+from row_scaling import CHEMPROP, LABELS, MAX_EXCHANGE, NAME, choose_settings
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
 
 STYLES = {label: line_style(index) for index, label in enumerate(LABELS)}
-DRAWN = ("slice_sort", "slice_sort, pair state and messages")  # whose fitted line is drawn
+DRAWN = ("slice_sort", f"{MAX_EXCHANGE}, pair state and messages")  # whose fitted line is drawn
 
 
 def draw_errors(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, text: str) -> None:
