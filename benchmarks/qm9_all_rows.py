@@ -48,7 +48,7 @@ MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "small, AdamW": (PLAIN, {**SMALL, "model.local": "null", "optimizer.name": "adamw"}),
     "small": (WITH_GEOMETRY, SMALL),
     "4 x 128": (WITH_GEOMETRY, WIDTH_128),
-    "4 x 128, dropout": (WITH_GEOMETRY, {**WIDTH_128, "model.dropout": "0.1"}),
+    "8 x 128": (WITH_GEOMETRY, {**WIDTH_128, "model.num_layers": "8"}),
 }
 
 

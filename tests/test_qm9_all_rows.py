@@ -81,14 +81,14 @@ def test_a_model_that_learns_distances_is_added_to_the_recorded_ones(program, wo
 
 def test_mean_of_two_models_has_the_error_of_their_mean_prediction(program, words, stores, tmp_path):
     words = [*words, "--attentions", "softmax", "--epochs", "1"]
-    models = ["4 x 128", "4 x 128, dropout"]
+    models = ["4 x 128", "8 x 128"]
     for model in models:
         program.main([*words, "--model", model])
     program.main([*words, "--mean", ";".join(models)])
     program.main([*words, "--collect"])
     rows = json.loads((tmp_path / "results" / "qm9_all_rows.json").read_text())["rows"]
     *members, mean = sorted(rows, key=lambda row: row["parameters"])
-    assert mean["model"] == "mean of *4 x 128* and *4 x 128, dropout*"
+    assert mean["model"] == "mean of *4 x 128* and *8 x 128*"
     assert mean["parameters"] == sum(row["parameters"] for row in members)
     table = (stores / "valid.csv").read_text().split()[1:]
     smiles, gaps = zip(*(row.rsplit(",", 1) for row in table), strict=True)
