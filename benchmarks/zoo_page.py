@@ -55,7 +55,7 @@ Options can change the properties; the table is for the defaults.
 - Cross: keys and values can come from another sequence.
 - Fixed length: parameters or defaults depend on the largest number of tokens, which must be given.
 - vmap: supports `torch.func.vmap`.
-- head_dim: heads can have another width than the width of the tokens divided by the number of heads.
+- head_dim: heads can have a width other than the width of the tokens divided by the number of heads.
 - Parameters: number of parameters of one layer of width {DIM} with {HEADS} heads, for {TOKENS:,} tokens if it
   depends on the length.
 """
@@ -83,7 +83,7 @@ The others are exponents e of N^e. N log N counts as 1.
   increments between {", ".join(f"{length:,}" for length in COUNTED_LENGTHS)} tokens, so that constant terms
   cancel.
 - Largest tensor: number of entries of the largest tensor that an operation returns, at the same lengths.
-  `softmax` is counted with all scores, which its fused kernel does not hold.
+  `softmax` is counted with all scores, which its fused kernel does not materialize.
 - Training time and memory: fitted to the measurements below, from {LENGTHS[0]:,} tokens, for one sequence.
   They include the rest of the model, whose cost is linear, and may therefore be below the theory at these
   lengths.

@@ -1,11 +1,11 @@
 """Canonical SMILES and the canonical order of the atoms, the same for all SMILES of a molecule.
 
-RDKit's canonical SMILES is not unique if stereo centers of a ring depend on each other (spiro compounds,
+RDKit's canonical SMILES is not unique if stereocenters of a ring depend on each other (spiro compounds,
 adamantanes): it can change when it is parsed and written again. Such a molecule is written and parsed until
 its SMILES no longer changes; of alternating SMILES the smallest is taken. A few symmetric rings still have
 two canonical SMILES, both of which no longer change, such as 1,2,3,4,5,6-hexachlorocyclohexane. Measured with
 at least seven SMILES each, this holds for 3 of the 396 molecules with such centers among 162,881 of ZINC and
-PubChem with two or more stereo centers, and for 23 of 13,134 real ring systems with random stereo (76 without
+PubChem with two or more stereocenters, and for 23 of 13,134 real ring systems with random stereo (76 without
 these rounds).
 """
 

@@ -71,7 +71,7 @@ class MaskableMolecule:
     def name(self, group: Sequence[int]) -> str:
         """Return a SMILES of a group with what it is bonded to; for the carbons of a ring, the whole ring.
 
-        Chlorine of a chlorobenzene is `cCl`, and nitrogen of an amide `CNC=O`. A stereo center is "".
+        Chlorine of a chlorobenzene is `cCl`, and nitrogen of an amide `CNC=O`. A stereocenter is "".
         """
         atoms, bonds = {*group}, [(bond.GetBondType(), {*_ends(bond)}) for bond in self._mol.GetBonds()]
         if atoms <= self._carbons:

@@ -1,7 +1,7 @@
 """Rebuild a molecule and its SMILES from its arrays, the inverse of `molecule_arrays`.
 
 The arrays hold OGB's features and no more. They do not hold isotopes, labels of wildcards, groups of
-relative stereo, the kind of a bond of OGB's last type, the form of a stereo center that is not tetrahedral,
+relative stereo, the kind of a bond of OGB's last type, the form of a stereocenter that is not tetrahedral,
 nor charges beyond 5, more than 4 radical electrons or more than 8 hydrogens. Two of these are guessed so that
 the arrays are the same again: a hydrogen that is an atom of its own becomes deuterium, which RDKit keeps, and
 a bond of the last type becomes dative, or else quadruple.

@@ -46,7 +46,7 @@ def standardize(smiles: str, choice: str, fragment: str = "keep") -> Standardize
     2. A mixture is replaced or refused, if that is chosen; see `choose_fragment`.
     3. Charges are removed by adding or removing protons, as far as the molecule, or the whole mixture,
        becomes neutral. Sodium acetate is kept, and a quaternary ammonium stays a cation.
-    4. The choice `tautomer` takes the canonical tautomer, and `neutral` does not. Stereo centers are kept.
+    4. The choice `tautomer` takes the canonical tautomer, and `neutral` does not. Stereocenters are kept.
 
     Isotopes and atom-map numbers are dropped, as everywhere.
     The result does not depend on how the molecule is written. The choice `no` does step 2 alone.
@@ -106,5 +106,5 @@ def _tools() -> _Tools:
     enumerator = Standardizer.TautomerEnumerator()
     enumerator.SetMaxTautomers(MOST_TAUTOMERS)
     enumerator.SetMaxTransforms(MOST_TRANSFORMS)
-    enumerator.SetRemoveSp3Stereo(False)  # an amino acid has no stereo center otherwise
+    enumerator.SetRemoveSp3Stereo(False)  # an amino acid has no stereocenter otherwise
     return _Tools(Standardizer.Uncharger(canonicalOrder=True), enumerator)

@@ -124,7 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"molslice {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_VerbParser)
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=_VerbParser)
     for name, module in find_verbs().items():
         verb = _add_parser(verbs, name, module)
         if not hasattr(module, "ACTIONS"):

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also measure coverage, width and ranking of intervals, by size and scaffold",
     )
     parser.add_argument(
-        "--out", type=file_path, metavar="DIR", help="write the result and plots of --uncertainty"
+        "--out", type=file_path, metavar="DIR", help="folder for the result and plots of --uncertainty"
     )
     add_run_options(parser, device="a GPU if there is one")
 

@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         action="append",
         choices=("regression", "classification", "multiclass"),
-        help="kind of the targets, once or for each (default: detected)",
+        help="kind of the targets, once or for each target (default: detected)",
     )
     parser.add_argument(
         "--positive",
@@ -98,24 +98,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="three or more classes of a target, from the lowest to the highest; repeatable",
     )
     parser.add_argument(
-        "--class-weight", choices=("balanced",), help="give all classes the same weight (default: all rows)"
+        "--class-weight",
+        choices=("balanced",),
+        help="weight all classes equally (default: weight all rows equally)",
     )
     parser.add_argument(
         "--scale", choices=("linear", "log"), help="learn values or their logarithms (default: detected)"
     )
     parser.add_argument(
-        "--unit", action="append", dest="units", metavar="UNIT", help="unit of the targets, once or for each"
+        "--unit",
+        action="append",
+        dest="units",
+        metavar="UNIT",
+        help="unit of the targets, once or for each target",
     )
     parser.add_argument(
         "--split",
         metavar="random|scaffold|cluster|time|all|COLUMN",
-        help="how to hold rows out; all: not at all; a COLUMN has train, valid or test (default: random)",
+        help="how to hold rows out; all: nothing; a COLUMN has train, valid or test (default: random)",
     )
     parser.add_argument(
-        "--by", metavar="COLUMN", help="dates for --split time, which holds the latest rows out"
+        "--by", metavar="COLUMN", help="dates for --split time, which holds the latest compounds out"
     )
     parser.add_argument(
-        "--groups", metavar="COLUMN", help="rows with the same word, such as a project, are never divided"
+        "--groups",
+        metavar="COLUMN",
+        help="column of groups, such as projects; the rows of a group are never divided",
     )
     parser.add_argument(
         "--condition",

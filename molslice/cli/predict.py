@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain",
         action="store_true",
-        help="say whether a molecule is like the training molecules, at the edge or outside, and the nearest",
+        help="applicability domain: whether a molecule is like the training molecules, and the nearest one",
     )
     parser.add_argument(
         "--dataset", choices=("pcqm4m", "pcqm4m-v2"), help="data of --submission (default: the model's)"

@@ -82,9 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_fragment(parser, "keep")
     add_strict(parser)
-    parser.add_argument(
-        "--config", type=file_path, metavar="CONFIG", help="prepare the data of this YAML file"
-    )
+    parser.add_argument("--config", type=file_path, metavar="FILE", help="prepare the data of this YAML file")
     parser.add_argument("--dataset", choices=DOWNLOADS, help="prepare this data set")
     parser.add_argument("--root", type=file_path, metavar="DIR", help="the folder of --dataset")
     parser.add_argument("--download", action="store_true", help="download the data if they are missing")

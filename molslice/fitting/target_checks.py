@@ -39,7 +39,10 @@ def options_of_kinds(
             (any(options.relations or ()), f"{no_limits}; give --kind regression"),
             (any(options.unit_columns or ()), "the targets are classes, which have no units"),
             (any(options.errors or ()), "the targets are classes, which have no standard errors"),
-            (options.transform is not None, "the targets are classes, and classes have no p-values"),
+            (
+                options.transform is not None,
+                "the targets are classes, and classes have no negative logarithm",
+            ),
             (options.scale == "log", "the scale log is for numbers, but the targets are classes"),
         ):
             if given:

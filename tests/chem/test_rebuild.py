@@ -153,7 +153,7 @@ def test_the_embedded_data_come_back(step):
 )
 def test_odd_molecules_come_back(name, step):
     failed = not_rebuilt(odd_smiles(f"{name}.smi.gz", step))
-    # the arrays do not hold the form of other stereo centers
+    # the arrays do not hold the form of other stereocenters
     assert [smiles for smiles in failed if not re.search(r"@(SP|TB|OH)", smiles)] == []
 
 

@@ -39,7 +39,7 @@ from tests.real_data import embedded_smiles
 
 PROGRAM = ROOT / "examples/onnx/predict_onnx.py"
 SIZES = {"num_layers": 1, "dim": 16, "ffn_dim": 16, "num_heads": 4}
-ODD = [  # atom maps, stereo centers that depend on each other, isotopes, charges, wildcards, metals, radicals
+ODD = [  # atom maps, stereocenters that depend on each other, isotopes, charges, wildcards, metals, radicals
     "[CH3:1][OH:2]",
     "[H:1][C:2]([H:3])([H:4])[F:5]",
     "C[C@H](N)C(=O)N[C@@H](C)C(=O)O",

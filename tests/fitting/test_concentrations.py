@@ -1,4 +1,4 @@
-"""Columns of units, their conversion, and p-values."""
+"""Columns of units, their conversion, and negative logarithms."""
 
 import json
 
@@ -166,7 +166,7 @@ def test_p_values(smiles, molar, tmp_path):
             r"a\.csv, row 1 \(line 2\), column 'ic50': the value 0 of .* has no logarithm",
         ),
         ("<0", {"units": ("nM",)}, "the value 0 of .* has no logarithm"),
-        ("1", {"units": ("nM",), "kinds": ("classification",)}, "classes have no p-values"),
+        ("1", {"units": ("nM",), "kinds": ("classification",)}, "classes have no negative logarithm"),
     ],
 )
 def test_what_has_no_p_value_is_refused(smiles, tmp_path, value, options, message):
@@ -199,7 +199,7 @@ def test_a_model_of_p_values_predicts_them(smiles, molar, tmp_path, capsys):
     assert np.abs(predicted + np.log10(molar)).mean() < 1.5
     capsys.readouterr()
     words = ["predict", str(tmp_path / "model"), "--input", str(file), "--output", str(tmp_path / "out.csv")]
-    assert main([*words, "--metrics"]) == 1  # values in nM are not compared with p-values
+    assert main([*words, "--metrics"]) == 1  # values in nM are not compared with their logarithms
     assert "has no measured values: no column pic50" in capsys.readouterr().err
     with pytest.raises(MolsliceError, match="unknown transform 'q'; choices: p"):
         fit(file, "ic50", tmp_path / "other", transform="q", encoder=None)
