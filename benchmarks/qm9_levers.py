@@ -11,8 +11,9 @@ processor seconds of the training, with validation, without reading and featuriz
 conformers is in `geometry_seconds`. The largest rate of chemprop is 0.002, the best of three
 (`benchmarks/results/qm9_convergence.json`).
 
-Each finished run is a JSON file in `--runs` and is not repeated. `--collect` trains nothing and writes
-`benchmarks/results/qm9_levers.json`. Chemprop needs an environment of its own; see `chemprop_speed.py`.
+Each finished run is a JSON file in `--runs` and is not repeated. `--collect` trains nothing and adds the
+finished runs to `benchmarks/results/qm9_levers.json`. Chemprop needs an environment of its own; see
+`chemprop_speed.py`.
 """
 
 import argparse
@@ -49,6 +50,7 @@ from molslice.training.run import train
 CONFIG = ROOT / "configs" / "molecule" / "qm9.yaml"
 TARGET = "gap_ev"
 ROWS, FITTED_ROWS = 10_000, 9_000
+NAME = "qm9_levers"
 CHEMPROP = {"epochs": 50, "rate": 2e-3}
 PLAIN = {
     "model.dim": "64",
@@ -62,6 +64,8 @@ MUON = {"optimizer.name": "muon", "optimizer.lr": "3e-3"}
 MESSAGES = {**MUON, "model.local": "gine"}
 DROPOUT = {"model.dropout": "0.1"}
 GEOMETRY = {"data.geometry": "true"}
+ALL_FOUR = {**MESSAGES, **GEOMETRY, "model.pair_state": "true"}
+SLICE_SORT = {"attention.name": "slice_sort"}
 WIDER = {"model.dim": "80", "model.ffn_dim": "160"}
 # label -> steps, and settings besides `PLAIN`
 ENTRIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
@@ -73,6 +77,12 @@ ENTRIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "Muon, messages, distances": (6000, {**MESSAGES, **GEOMETRY}),
     "Muon, messages, dropout, distances": (6500, {**MESSAGES, **DROPOUT, **GEOMETRY}),
     "Muon, messages, distances, 4 x 80": (4800, {**MESSAGES, **GEOMETRY, **WIDER}),
+    "Muon, messages, distances, pair state": (6000, ALL_FOUR),
+    "slice_sort, Muon, messages, distances, pair state": (6000, {**ALL_FOUR, **SLICE_SORT}),
+    "slice_sort, max_exchange, Muon, messages, distances, pair state": (
+        6000,
+        {**ALL_FOUR, **SLICE_SORT, "attention.order": "max_exchange"},
+    ),
 }
 
 
@@ -190,10 +200,13 @@ def measure(label: str, seed: int, files: Mapping[str, Path], options: argparse.
 
 
 def collect(options: argparse.Namespace) -> Path:
-    """Write the finished runs as JSON."""
-    runs = [read_json_object(file) for file in sorted(options.runs.glob("*.json"))]
-    if not runs:
+    """Add the finished runs to the recorded ones, as JSON."""
+    recorded, finished = options.out / f"{NAME}.json", sorted(options.runs.glob("*.json"))
+    if not finished:
         raise SystemExit(f"no finished run in {options.runs}")
+    runs = read_json_object(recorded)["runs"] if recorded.is_file() else []
+    runs += [read_json_object(file) for file in finished]
+    runs = list({(run["label"], run["seed"]): run for run in runs}.values())
     entries = [
         {
             "label": label,
@@ -209,7 +222,7 @@ def collect(options: argparse.Namespace) -> Path:
         "entries": sorted(entries, key=lambda entry: order.index(entry["label"])),
         "runs": runs,
     }
-    return record("qm9_levers", payload, options.out)
+    return record(NAME, payload, options.out)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -37,6 +37,7 @@ def test_each_entry_is_trained_once_and_recorded(program, data, tmp_path, monkey
     program.main(words)
     monkeypatch.setattr(program, "train", None)  # nothing is trained again
     program.main(words)
+    next(runs.glob("*.json")).unlink()  # the recorded run remains
     program.main(["--collect", "--runs", str(runs), "--out", str(out)])
     result = json.loads((out / "qm9_levers.json").read_text())
     assert [entry["label"] for entry in result["entries"]] == ["Muon", "Muon, distances"]
