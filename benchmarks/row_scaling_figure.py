@@ -80,7 +80,7 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     draw_errors(by_rows, narrow, "rows", f"training rows (width {dim})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
     draw_penalties(law, choose_settings(result["runs"]), dim)
-    figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return to_picture(figure, suffix)
 
 
