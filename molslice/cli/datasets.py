@@ -63,8 +63,7 @@ def find_model_data(
     if whole is not None:
         settings.append(("data.split", UNDIVIDED))
     if isinstance(predictor, FittedPredictor) and "data.path" in keys and name == data.name:
-        # the rows of the fit have other columns if a target has the name of one of its own columns
-        settings.insert(0, ("data.target_columns", json.dumps(predictor.measured_columns)))
+        settings[:0] = _settings_of_fit(predictor)
     if name in ("csv", "prepared"):
         settings.insert(0, ("data.kind", predictor.targets.kind))  # not what these rows alone would say
     if fragment or (predictor.fragment != "keep" and name == "csv"):
@@ -75,6 +74,7 @@ def find_model_data(
     settings[:0] = _without_geometry(data, name, overrides)
     changed = override_data(data, settings)
     dataset = build_dataset(changed.name, dict(changed.options))
+    _check_units(predictor, dataset, keys)
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
     same_content = not fragment and treats_alike and set(keys) <= PLACES
@@ -86,6 +86,44 @@ def find_model_data(
     if renamed and len(dataset.target_names) == len(predictor.target_names):
         dataset.target_names = predictor.target_names  # columns may have any name
     return dataset
+
+
+def _settings_of_fit(predictor: "FittedPredictor") -> list[tuple[str, str]]:
+    """Return the settings that read targets of another table as the fit did."""
+    # the rows of the fit have other columns if a target has the name of one of its own columns
+    is_transformed = predictor.fit_options.get("transform") is not None
+    columns = predictor.target_names if is_transformed else predictor.measured_columns
+    how, settings = predictor.number_format, [("data.target_columns", json.dumps(columns))]
+    if how.decimal is not None:
+        settings.append(("data.decimal", json.dumps(how.decimal)))
+    if how.missing:
+        settings.append(("data.missing_values", json.dumps(how.missing)))
+    return settings
+
+
+def _check_units(
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset", given: dict[str, str]
+) -> None:
+    """Refuse another table of a fit whose columns of units have another unit than the predictions."""
+    from molslice.chem.concentrations import is_same_unit
+    from molslice.data.molecules.csv import Csv
+    from molslice.errors import MolsliceError
+    from molslice.inference.fitted import FittedPredictor
+
+    if not isinstance(predictor, FittedPredictor) or not isinstance(dataset, Csv) or "data.path" not in given:
+        return
+    named = predictor.fit_options.get("unit_columns")
+    if named is not None and not any(named):  # the fit did not use them
+        return
+    for column, units in dataset.units_beside.items():
+        expected = [unit for unit in predictor.target_units if unit] or units[:1]
+        other = [unit for unit in units if not any(is_same_unit(unit, own) for own in expected)]
+        if other:
+            raise MolsliceError(
+                f"{dataset.source}, column {column!r}: values are in {other[0]}, but "
+                f"{'the model predicts' if any(predictor.target_units) else 'others are in'} "
+                f"{' and '.join(dict.fromkeys(expected))}; convert them"
+            )
 
 
 def _without_geometry(

@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from molslice.data.molecules.conditions import Condition, Conditioned, conditioned_rows
 from molslice.data.molecules.fragments import choose_fragments
+from molslice.data.target_values import listed_values
 from molslice.files.processes import WorkerPool, worker_state
 from molslice.files.progress import Progress
-from molslice.files.tables import Chunk, Unreadable
+from molslice.files.tables import Chunk, NumberFormat, Unreadable
 from molslice.inference.columns import ERROR, SMILES, distinct_columns, prediction_columns
 from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
@@ -100,6 +101,17 @@ class SmilesPredictor(ABC):
     def _details(self) -> list[str]:
         """Return what else tells models apart, for `repr`."""
         return [f"{self.num_members} members"] if self.num_members > 1 else []
+
+    @property
+    def number_format(self) -> NumberFormat:
+        """How numbers and missing values were written in the table of the training."""
+        options = self._table_options
+        return NumberFormat(options.get("decimal"), listed_values(options.get("missing_values", ())))
+
+    @property
+    def _table_options(self) -> Mapping[str, Any]:
+        """The options with which the table of the training was read."""
+        return self.fit_options
 
     @property
     def treatment(self) -> tuple[str, str, str]:

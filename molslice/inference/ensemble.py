@@ -1,7 +1,7 @@
 """An ensemble: networks that were trained on the same rows from different seeds."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class EnsemblePredictor(SmilesPredictor):
     def data_config(self) -> DataConfig:
         """The data set that the members were trained on."""
         return self.members[0].data_config
+
+    @property
+    def _table_options(self) -> Mapping[str, Any]:
+        return self.data_config.options
 
     @property
     def atom_order(self) -> str:

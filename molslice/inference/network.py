@@ -1,7 +1,7 @@
 """The predictions of a trained network."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,10 @@ class Predictor(SmilesPredictor):
     def data_config(self) -> DataConfig:
         """The data set that the model was trained on."""
         return self.config.data
+
+    @property
+    def _table_options(self) -> Mapping[str, Any]:
+        return self.data_config.options
 
     @property
     def atom_order(self) -> str:

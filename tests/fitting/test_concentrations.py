@@ -201,11 +201,13 @@ def test_a_model_of_p_values_predicts_them(smiles, molar, tmp_path, capsys):
     words = ["predict", str(tmp_path / "model"), "--input", str(file), "--output", str(tmp_path / "out.csv")]
     assert main([*words, "--metrics"]) == 1  # values in nM are not compared with their logarithms
     assert "has no measured values: no column pic50" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "model"), "--split", "all", "--data.path", str(file)]) == 1
+    assert "has no column 'pic50'" in capsys.readouterr().err
     with pytest.raises(MolsliceError, match="unknown transform 'q'; choices: p"):
         fit(file, "ic50", tmp_path / "other", transform="q", encoder=None)
 
 
-def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path):
+def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path, capsys):
     values = [f"{number * 1e9:.6g}" for number in molar]
     fast = {"encoder": None, "members": 2, "quality": "fast", "split": "all", "quiet": True}
     file = write(tmp_path, smiles, values, ["nM"] * ROWS)
@@ -222,6 +224,9 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
             MolsliceError, match=r"row 1 .*the value of 'ic50' is in uM, but the model predicts nM"
         ):
             metrics(tmp_path / name, file)
+        assert main(["evaluate", str(tmp_path / name), "--split", "all", "--data.path", str(file)]) == 1
+        assert "column 'unit': values are in µM, but the model predicts nM" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "without"), "--split", "all", "--data.path", str(file)]) == 0
     unknown = tmp_path / "unknown"  # the unit
     fit(
         write_table(tmp_path / "b.csv", ["smiles", "ic50"], zip(smiles, values, strict=True)),
@@ -237,6 +242,22 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
     with pytest.raises(MolsliceError, match=r"row 2 .* is in nM, but others are in uM; convert it"):
         metrics(unknown, file)
     assert metrics(tmp_path / "without", file)[0]["value"] == expected["value"]
+
+
+def test_another_table_is_read_as_the_table_of_the_fit(smiles, molar, tmp_path, capsys):
+    values = [f"{number * 1e9:.3f}".replace(".", ",") for number in molar]
+    values[3] = values[7] = "-999"
+    file = write_table(tmp_path / "a.csv", ["smiles", "ic50"], zip(smiles, values, strict=True))
+    how = {"decimal": ",", "missing_values": -999}
+    fast = {"encoder": None, "members": 2, "quality": "fast", "split": "all", "quiet": True}
+    fit(file, "ic50", tmp_path / "model", **how, **fast)
+    measured = metrics(tmp_path / "model", file)[0]
+    assert measured["count"] == ROWS - 2
+    capsys.readouterr()
+    words = ["evaluate", str(tmp_path / "model"), "--split", "all", "--data.path", str(file), "--json"]
+    assert main(words) == 0
+    [target] = json.loads(capsys.readouterr().out)["targets"]
+    assert (target["count"], target["mae"]) == (ROWS - 2, pytest.approx(measured["value"], rel=1e-5))
 
 
 def test_metrics_of_a_fit_without_a_record_of_a_transform(smiles, molar, tmp_path):

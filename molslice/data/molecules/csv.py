@@ -195,6 +195,7 @@ class Csv(MoleculeDataset):
         targets: list[np.ndarray] = []
         words: list[str] = []
         self._places: list[tuple[File, int, np.ndarray]] = []  # file, first row and lines of each chunk
+        self.units_beside: dict[str, list[str]] = {}
         sizes = dict.fromkeys(self.files, 0)
         for split, files in self.files.items():
             with open_molecules(files, smiles_column=smiles_column, delimiter=self._delimiter) as table:
@@ -217,6 +218,8 @@ class Csv(MoleculeDataset):
                     self._places.append((chunk.path, chunk.first, lines))
                     sizes[split] += len(chunk)
                 self.notices += [text for text in side.notices() if text not in self.notices]
+                for name, units in side.counted_units.items():
+                    self.units_beside.setdefault(name, []).extend(units)
         for split, rows in sizes.items():
             if not rows:
                 raise MolsliceError(f"{name_of(self.files[split])} has no rows")

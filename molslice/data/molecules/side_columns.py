@@ -78,6 +78,11 @@ class SideColumns:
         """The columns of units."""
         return [name for name, kind in self._kinds.items() if kind == "units"]
 
+    @property
+    def counted_units(self) -> dict[str, list[str]]:
+        """The different units of rows with a value, by column of units."""
+        return {name: [cell for cell in self._counts[name] if cell] for name in self.units}
+
     def notices(self, used: Sequence[str] = ()) -> list[str]:
         """Return a sentence for each column with another relation than `=`, or several units or types.
 

@@ -10,7 +10,7 @@ from molslice.chem.concentrations import is_same_unit, plain_unit
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import ReadValues, plain_cell, read_limits
 from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
-from molslice.data.molecules.tables import MoleculeTable
+from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
@@ -43,6 +43,7 @@ class MeasuredValues:
 
     def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
         targets = predictor.targets
+        self._format = predictor.number_format
         self._targets, self._smiles = targets, table.smiles_column
         present = {name.strip() for name in table.names}
         self.columns = _columns_of(targets, predictor.measured_columns, table.names)
@@ -52,6 +53,7 @@ class MeasuredValues:
             )
         for name in self.columns:
             table.find(name)
+        check_decimal_mark(table, list(self.columns), self._format.decimal)
         self._relations: dict[str, str] = {}
         self._unit_columns: dict[str, str] = {}
         self._units = {name: _plain_unit(targets.units[index]) for name, index in self.columns.items()}
@@ -140,13 +142,13 @@ class MeasuredValues:
     def _read_limits(self, chunk: Chunk, name: str) -> ReadValues:
         column = self._relations.get(name)
         relations = None if column is None else (column, chunk[column])
-        return read_limits(chunk[name], name, chunk.where, relations)
+        return read_limits(chunk[name], name, chunk.where, relations, self._format)
 
     def _read_classes(self, chunk: Chunk, name: str, of_target: TargetType) -> np.ndarray:
         """Read the indices of the classes of a target."""
         if of_target.words or of_target.several is not None:
-            return class_numbers(chunk[name], name, chunk.where, of_target.class_names)
-        return labels(chunk[name], name, chunk.where)
+            return class_numbers(chunk[name], name, chunk.where, of_target.class_names, self._format)
+        return labels(chunk[name], name, chunk.where, self._format)
 
     def compare(self) -> list[dict[str, Any]]:
         """Return the errors of each measured target over the rows with a value and a prediction."""
