@@ -22,6 +22,7 @@ _FORMS = {
     SLASHES: re.compile(r"(\d{1,2}/\d{1,2}/\d{4})" + _TIME),
     NAMES: re.compile(r"(\d{1,2}[- ][A-Za-z]{3,9}\.?[- ]\d{4}|[A-Za-z]{3,9}\.? \d{1,2}, \d{4})" + _TIME),
 }
+_MONTH_AND_YEAR = re.compile(r"(0?[1-9]|1[0-2])\.(19|20)\d\d")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _ADVICE = "write it as 2021-03-04, or as a number that grows with time"
 
@@ -77,6 +78,8 @@ def read_dates(
         if other != form:
             raise refusal(row, f"is written in another form than {cells[known[0]]!r} in {where(known[0])}")
     assert form is not None
+    if form == NUMBER and all(_MONTH_AND_YEAR.fullmatch(texts[row]) for row in known):
+        raise refusal(known[0], "may be a month and a year, as all cells; write it as 2021-03")
     if form == SLASHES:
         form = _order_of_slashes([texts[row] for row in known], lambda place: refusal(known[place], ""))
     values = np.full(len(cells), np.nan)

@@ -29,7 +29,7 @@ SHOWN = 5  # of more classes in a message
 FIRST_ROWS, MORE_ROWS = 50, 10_000  # the second if the first have no value
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
 NONE = "none"  # missing, unless it is named
-NEGATIONS = ("non-", "non", "not ", "no ", "in", "un")  # before the other word: `nonblocker`, `insoluble`
+NEGATION = r"(?:(?:non|not|no)[-_ ]+(?:an? )?|non|in|un)"  # before the other word: `nonblocker`, `insoluble`
 
 
 @dataclass(slots=True)
@@ -297,7 +297,7 @@ def _order_two(counts: Mapping[str, int], chosen: Sequence[str]) -> tuple[str, s
     elif set(zero) | set(one) <= {"+", "-"}:
         exchanged = "+" in zero and "-" in one
     else:
-        exchanged = any(one.lower() == f"{negation}{zero.lower()}" for negation in NEGATIONS)
+        exchanged = re.fullmatch(NEGATION + re.escape(zero.lower()), one.lower()) is not None
     return (one, zero) if exchanged else (zero, one)
 
 

@@ -58,6 +58,7 @@ def test_missing_cells_have_no_date():
         (["3/4/2021", "12/12/2020"], "^row 0, .*'3/4/2021' may have the day or the month first"),
         (["1/1/2021", "13/1/2021", "1/13/2021"], "^row 2, .*'1/13/2021' has another order of day and month"),
         (["1/13/2021", "13/1/2021"], "^row 1, .*'13/1/2021' has another order of day and month"),
+        (["11.2019", "03.2020"], "^row 0, .*'11.2019' may be a month and a year, as all cells"),
         (["", "NA"], "the column 'date' has no dates: all cells are empty"),
     ],
 )

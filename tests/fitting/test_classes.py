@@ -577,3 +577,9 @@ def test_a_condition_that_is_the_class_in_other_words_is_refused(table, tmp_path
     rows.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(MolsliceError, match="the condition tells the target 'three' of every training row"):
         fit_table(tmp_path / "t.csv", "three", tmp_path / "model", order=THREE, conditions="word")
+
+
+@pytest.mark.parametrize("word", ["nonblocker", "Non-blocker", "non blocker", "non_blocker", "not a blocker"])
+def test_class_1_is_the_word_without_a_negation(word):
+    result = read_classes({"y": [word, "Blocker"] * 20}, ["y"], FitOptions(), Path("a.csv"), str)
+    assert result.types["y"].class_names == (word, "Blocker")

@@ -96,7 +96,7 @@ def numbers(
     *,
     of_target: bool = True,
 ) -> np.ndarray:
-    """Convert cells to numbers. `true` is 1 and `false` is 0.
+    """Convert cells to numbers. `true` is 1 and `false` is 0 if no cell is another number.
 
     An empty cell and `nan`, `na`, `n/a`, `<na>`, `null` or `none` are NaN.
 
@@ -126,10 +126,11 @@ def numbers(
             plain.where(written, None).str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
         )
     wide = np.array(pd.to_numeric(plain, errors="coerce"), dtype=np.float64)
-    for word, value in {**TRUTH, **(CLASS_WORDS if how.classes else {})}.items():
-        wide[(words == word).to_numpy()] = value
     marked = how.is_missing(words, wide)
     missing, wide = missing | marked, np.where(marked, np.nan, wide)
+    if how.classes or np.isin(wide[~np.isnan(wide)], (0.0, 1.0)).all():
+        for word, value in {**TRUTH, **(CLASS_WORDS if how.classes else {})}.items():
+            wide[(words == word).to_numpy() & ~missing] = value
     for wrong, complaint in (
         (np.isnan(wide) & ~missing, "is not a number"),
         (np.isinf(wide), "is infinite; leave the cell empty where the target is unknown"),

@@ -108,3 +108,9 @@ def test_numbers_below_words_are_refused(tmp_path):
         MolsliceError, match=r"row 61 \(line 62\), column 'activity': '12.5' is neither 0 nor 1"
     ):
         fit(table, "activity", tmp_path / "model", encoder=None, quiet=True)
+
+
+def test_true_and_false_are_no_values_beside_other_numbers():
+    assert numbers(["TRUE", "0", "", "false"], "y", "row {}".format)[[0, 1, 3]].tolist() == [1, 0, 0]
+    with pytest.raises(MolsliceError, match="row 1, column 'y': 'TRUE' is not a number"):
+        numbers(["2.5", "TRUE"], "y", "row {}".format)
