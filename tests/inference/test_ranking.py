@@ -258,6 +258,19 @@ def test_a_table_has_the_order_of_the_list(gap, smiles, library, tmp_path, monke
     assert diverse.report.columns[-1] == "in_training"
 
 
+def test_values_of_json_stay_values(tmp_path):
+    file, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    rows = [{"smiles": "CCO", "n": 1, "more": {"a": [1, 2]}, "text": None}, {"smiles": "CC", "text": "1"}]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert (
+        main(["rank", "gap-xtb", "--input", str(file), "--goal", "homolumogap > 5", "--output", str(out)])
+        == 0
+    )
+    ranked = {row["smiles"]: row for row in map(json.loads, out.read_text().splitlines())}
+    assert [ranked["CCO"][name] for name in ("n", "more", "text")] == [1, {"a": [1, 2]}, None]
+    assert [ranked["CC"][name] for name in ("n", "more", "text")] == [None, None, "1"]
+
+
 def test_the_command(library, tmp_path, capsys):
     words = ["rank", "gap-xtb", "--input", str(library), "--goal", GAP]
     assert main([*words, "--diverse", "4"]) == 0

@@ -17,6 +17,7 @@ from molslice.data.molecules.fragments import count_wildcards
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import reserved
+from molslice.files.tables.json_lines import as_text, as_value
 from molslice.files.urls import File, as_file
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import ERROR, SMILES, distinct_columns
@@ -109,7 +110,20 @@ class _Spool:
         for place, (row, (values, texts, reason)) in enumerate(zip(cells, rows, strict=True)):
             smiles = rows.smiles[place]
             partner = smiles.partner if isinstance(smiles, Conditioned) else None
-            record = [row, values.tolist(), [*texts], reason, rows.file, rows.first + place, smiles, partner]
+            values_of_cells = map(as_value, row)  # of JSON; a text is its own
+            kept = {
+                number: value for number, value in enumerate(values_of_cells) if not isinstance(value, str)
+            }
+            record = [
+                [row, kept],
+                values.tolist(),
+                [*texts],
+                reason,
+                rows.file,
+                rows.first + place,
+                smiles,
+                partner,
+            ]
             self._places.append(self._stream.tell())
             self._stream.write(json.dumps(record).encode() + b"\n")
 
@@ -122,7 +136,10 @@ class _Spool:
     def read(self, row: int) -> list[Any]:
         """Return the record of a row: cells, values, texts, reason, file, number, SMILES, second molecule."""
         self._stream.seek(self._places[row])
-        return json.loads(self._stream.readline())
+        (cells, kept), *others = json.loads(self._stream.readline())
+        for number, value in kept.items():
+            cells[int(number)] = as_text(value)
+        return [cells, *others]
 
     def read_row(self, row: int) -> str:
         """Return a row as `predict_chunks` takes it, without the values of its conditions."""

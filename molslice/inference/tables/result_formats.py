@@ -22,7 +22,7 @@ CHUNK_ROWS = 256  # between two reports of progress
 LONGEST_CELL = 32_767  # characters, in Excel
 EXACT_DIGITS = 15  # of a number in Excel
 MISSING = "nan"  # a prediction of a failed row
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")  # "007" is no number but a name
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[-+]\d+)?")  # "007" and the well "1E5" are names
 
 Rows = Iterator[list[str]]
 
@@ -154,7 +154,7 @@ def _is_number(text: str) -> bool:
     return (
         not text
         or text == MISSING
-        or (plain and not (text.lstrip("-").isdecimal() and len(text) > EXACT_DIGITS))
+        or (plain and sum(map(str.isdecimal, text.partition("e")[0])) <= EXACT_DIGITS)
     )
 
 

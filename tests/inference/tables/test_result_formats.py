@@ -60,10 +60,12 @@ def test_an_sd_file_reads_back_whatever_its_cells_are(write):
 
 def test_a_workbook_has_numbers_and_no_formulas(write):
     cells = ["=1+1", "@x", "007", "-4", "1e-3", "nan", "12345678901234567", "1.25", "TRUE", "#N/A", "+5"]
+    cells += ["1E5", "2e7", "1e999", "1234567890.123456789"]
     text = "smiles,note\n" + "".join(f'C,"{cell}"\n' for cell in cells) + 'C,"a\x0bb"\n'
     sheet = openpyxl.load_workbook(write(text, ".xlsx")).active
     column = [row[1] for row in sheet.iter_rows(min_row=2)]
-    wanted = ["=1+1", "@x", "007", -4, 0.001, None, "12345678901234567", 1.25, "TRUE", "#N/A", "+5", "a b"]
+    wanted = ["=1+1", "@x", "007", -4, 0.001, None, "12345678901234567", 1.25, "TRUE", "#N/A", "+5"]
+    wanted += [*cells[-4:], "a b"]
     assert [cell.value for cell in column] == wanted
     kinds = ["n" if not isinstance(value, str) else "s" for value in wanted]
     assert [cell.data_type for cell in column] == kinds
