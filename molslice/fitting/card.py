@@ -11,7 +11,8 @@ from molslice.uncertainty.similarity_rule import LEVEL
 NAMES = ("molslice fit", "random forest", "boosting")
 RARE = 0.2  # share of the rarer class below which the PR-AUC is shown
 STANDARD_ERROR = (
-    "A number after ± is a standard error: how far the error for many compounds of the same kind may be away."
+    "A number after ± is a standard error: how far it may be from the error over many compounds of the same "
+    "kind."
 )
 MORE_TIME = (  # docs/results/small-data.md
     "--quality best also fine-tunes the encoder: about 12 times the time, for an error that was 0.4% smaller "
