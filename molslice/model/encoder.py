@@ -291,7 +291,9 @@ class Encoder(nn.Module):
                 output = checkpoint(layer, tokens, context, use_reentrant=False)
             else:
                 output = layer(tokens, context)
-            tokens, context = output.tokens, context.with_carry(output.carry)
+            # kernels hand on their pair bias, which the next layer changes
+            is_changed = bool(self.pair_updates) and layer.attention.ignores_padding(tokens, context)
+            tokens, context = output.tokens, context.with_carry(None if is_changed else output.carry)
             penalty = add_penalties(penalty, output.penalty)
         return AttentionOutput(tokens, penalty)
 

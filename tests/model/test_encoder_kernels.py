@@ -33,14 +33,14 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
-def build(name, device, dropout=0.0, head_dim=None, num_layers=2):
+def build(name, device, dropout=0.0, head_dim=None, num_layers=2, **options):
     torch.manual_seed(0)
     sizes = {"dim": 32, "num_layers": num_layers, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
     rates = {"dropout": dropout, "attention_dropout": dropout}
-    encoder = Encoder(AttentionChoice(name), **sizes, **rates, head_dim=head_dim)
+    encoder = Encoder(AttentionChoice(name), **sizes, **rates, head_dim=head_dim, **options)
     initialize_linear(encoder)
     for parameter in encoder.parameters():
-        if parameter.ndim == 1:
+        if parameter.ndim == 1 or not parameter.any():  # such as the weights of a pair state
             torch.nn.init.normal_(parameter, std=0.3)
     return encoder.to(device)
 
@@ -98,6 +98,19 @@ def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
         bound = 0.4 if name == "slice_sort" else 0.05
         assert (gradients[key] - slope).norm() <= bound * slope.norm() + 0.02, key
     assert not gradients["tokens"][~inputs[1]].any()
+
+
+@each_device
+@pytest.mark.parametrize("name", ["softmax", "slice_sort"])
+def test_each_layer_has_its_own_pair_state(name, device):
+    encoder, inputs = build(name, device, num_layers=3, pair_state=True), draw(device)
+    with kernel_choice.torch_forms():
+        expected, slopes = run(copy.deepcopy(encoder), *inputs, None)
+    encoded, gradients = run(encoder, *inputs, "autocast")
+    assert (encoded - expected).norm() < 0.03 * expected.norm()
+    for key, slope in slopes.items():
+        if key.startswith("pair_updates"):
+            assert (gradients[key] - slope).norm() <= 0.4 * slope.norm() + 0.02, key
 
 
 @each_device
