@@ -75,7 +75,8 @@ def path_codes(adjacency: UInt8[Tensor, "B A A"]) -> PathCodes:
         assert _TRITON is not None  # checked in `are_usable`
         _TRITON.codes_into(adjacency.contiguous(), distance, bonds, MAX_HOPS, CODE_BITS)
         return PathCodes(distance, bonds, degree)
-    distance, previous = _search(adjacency != NO_BOND)
+    with torch.autocast(adjacency.device.type, enabled=False):  # float16 does not have these powers of two
+        distance, previous = _search(adjacency != NO_BOND)
     return PathCodes(distance.to(torch.int16), _carry(adjacency, distance, previous), degree)
 
 

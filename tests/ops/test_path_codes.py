@@ -87,6 +87,17 @@ def test_codes_equal_the_walk_along_every_path(width):
     assert torch.equal(result.degree, bond_degrees(bond_index, batch, atoms))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_codes_do_not_depend_on_autocast(dtype):
+    bond_index, features, *shape = batch_of([chain(70), shuffled(ladder(66), 6)], 70)
+    adjacency = code_adjacency(bond_index, bond_codes(features), *shape)
+    expected = path_codes(adjacency)
+    with torch.autocast("cpu", dtype):
+        result = path_codes(adjacency)
+    assert torch.equal(result.distance, expected.distance)
+    assert torch.equal(result.bonds, expected.bonds)
+
+
 def test_codes_of_random_molecules():
     batch = random_batch([1, 2, 9, 23, 31, 40], seed=5, pad_to=45, fragments=True)
     codes = bond_codes(batch.bond_features)
