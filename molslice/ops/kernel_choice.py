@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+OLDEST_TRITON = 3, 5  # older ones lack operations of the kernels, or fail to compile them
 ENABLED = os.environ.get("MOLSLICE_KERNELS", "1") != "0"
 
 
@@ -33,13 +35,15 @@ def load_kernels(name: str) -> ModuleType | None:
     It is called when the calling module is imported, because torch.compile cannot trace an import.
 
     Returns:
-        The module; None if Triton is not installed, or torch was not built for GPUs.
+        The module; None if Triton is not installed or too old, or torch was not built for GPUs.
     """
     if not torch.backends.cuda.is_built():
         return None
     try:
+        if tuple(map(int, version("triton").split(".")[:2])) < OLDEST_TRITON:
+            return None
         return import_module(f"molslice.ops.{name}")
-    except ImportError:
+    except (ImportError, PackageNotFoundError):
         return None
 
 
