@@ -106,11 +106,14 @@ def run_list(options: argparse.Namespace) -> None:
     end = time.monotonic() + 60 * options.minutes
     file = options.out / f"{NAME}.json"
     results: dict[str, Numbers] = {}
+    commit = find_commit()
     for known in (options.earlier, file):
         if known is not None and known.exists():
-            results |= json.loads(known.read_text())["steps"]
+            former = json.loads(known.read_text())
+            # another commit may have other numbers
+            results |= former["steps"] if known == options.earlier or former["commit"] == commit else {}
     about: Numbers = {"device": options.device, "store": str(options.store), "hardware": describe_hardware()}
-    about |= {"commit": find_commit(), "versions": list_versions()}
+    about |= {"commit": commit, "versions": list_versions()}
     prefixes = tuple(filter(None, options.only.split(",")))
     waiting = {
         step.name: step.seconds
