@@ -292,7 +292,9 @@ class Encoder(nn.Module):
             else:
                 output = layer(tokens, context)
             # kernels hand on their pair bias, which the next layer changes
-            is_changed = bool(self.pair_updates) and layer.attention.ignores_padding(tokens, context)
+            attention = layer.attention
+            assert isinstance(attention, Attention)
+            is_changed = bool(self.pair_updates) and attention.ignores_padding(tokens, context)
             tokens, context = output.tokens, context.with_carry(None if is_changed else output.carry)
             penalty = add_penalties(penalty, output.penalty)
         return AttentionOutput(tokens, penalty)
