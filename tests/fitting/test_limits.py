@@ -138,7 +138,7 @@ def test_relations_in_cells(smiles, tmp_path, cell, bounds):
 
 
 def test_a_decimal_comma_and_a_missing_value_beside_limits(smiles, tmp_path):
-    cells = [">1,5", "<NA", "<NA>", "-999", *["2,5", "3,5"] * 18]
+    cells = [">1,5", "<NA", "", "<NA>", "-999", *["2,5", "3,5"] * 18]
     lines = [f"{text};{cell}" for text, cell in zip(smiles, cells, strict=False)]
     (tmp_path / "a.csv").write_text("\n".join(["smiles;y", *lines]) + "\n")
     from molslice.files.tables import NumberFormat

@@ -56,11 +56,10 @@ def split_limits(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     rests, sides = list(texts), np.zeros(len(texts), np.int8)
     for place, text in enumerate(texts):
         cell = text.strip()
-        if is_missing(cell):  # such as <NA>
-            continue
         relation = cell[:2] if cell[:2] in RELATIONS else cell[:1]
         rest = cell[len(relation) :].strip()
-        if cell[:1] in _FIRST and rest:  # a relation without a number is no missing value
+        # a relation without a number is no missing value, but <NA> is one
+        if cell[:1] in _FIRST and rest and not is_missing(cell):
             rests[place], sides[place] = rest, RELATIONS[relation]
     return rests, sides
 
