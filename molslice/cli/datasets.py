@@ -107,22 +107,27 @@ def _check_units(
     """Refuse another table of a fit whose columns of units have another unit than the predictions."""
     from molslice.chem.concentrations import is_same_unit
     from molslice.data.molecules.csv import Csv
+    from molslice.data.molecules.side_columns import columns_beside
     from molslice.errors import MolsliceError
     from molslice.inference.fitted import FittedPredictor
 
     if not isinstance(predictor, FittedPredictor) or not isinstance(dataset, Csv) or "data.path" not in given:
         return
-    named = predictor.fit_options.get("unit_columns")
-    if named is not None and not any(named):  # the fit did not use them
+    options = predictor.fit_options
+    if "unit_columns" not in options or options.get("transform") is not None:
         return
-    for column, units in dataset.units_beside.items():
-        expected = [unit for unit in predictor.target_units if unit] or units[:1]
-        other = [unit for unit in units if not any(is_same_unit(unit, own) for own in expected)]
-        if other:
+    numbers = [not of_target.has_classes for of_target in predictor.types]
+    columns = columns_beside(numbers, options["unit_columns"], list(dataset.units_beside))
+    if options["unit_columns"] is None and not any(columns) and dataset.units_beside:
+        found = " and ".join(map(repr, dataset.units_beside))
+        logger.warning("%s: the units in %s are not compared with the model's", dataset.source, found)
+    for column, predicted in zip(columns, predictor.target_units, strict=True):
+        units = dataset.units_beside.get(column or "", [])
+        expected = predicted or next(iter(units), "")
+        if other := [unit for unit in units if not is_same_unit(unit, expected)]:
             raise MolsliceError(
                 f"{dataset.source}, column {column!r}: values are in {other[0]}, but "
-                f"{'the model predicts' if any(predictor.target_units) else 'others are in'} "
-                f"{' and '.join(dict.fromkeys(expected))}; convert them"
+                f"{'the model predicts' if predicted else 'others are in'} {expected}; convert them"
             )
 
 

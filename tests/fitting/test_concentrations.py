@@ -203,6 +203,12 @@ def test_a_model_of_p_values_predicts_them(smiles, molar, tmp_path, capsys):
     assert "has no measured values: no column pic50" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "model"), "--split", "all", "--data.path", str(file)]) == 1
     assert "has no column 'pic50'" in capsys.readouterr().err
+    file = write_table(
+        tmp_path / "p.csv",
+        ["smiles", "pic50", "unit"],
+        zip(smiles, -np.log10(molar), ["nM", "uM"] * (ROWS // 2), strict=True),
+    )
+    assert main(["evaluate", str(tmp_path / "model"), "--split", "all", "--data.path", str(file)]) == 0
     with pytest.raises(MolsliceError, match="unknown transform 'q'; choices: p"):
         fit(file, "ic50", tmp_path / "other", transform="q", encoder=None)
 
@@ -227,6 +233,11 @@ def test_metrics_of_a_table_are_in_the_unit_of_the_model(smiles, molar, tmp_path
         assert main(["evaluate", str(tmp_path / name), "--split", "all", "--data.path", str(file)]) == 1
         assert "column 'unit': values are in µM, but the model predicts nM" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "without"), "--split", "all", "--data.path", str(file)]) == 0
+    two = write(tmp_path, smiles, values, ["uM", "nM"] * (ROWS // 2), dose=["g/L"] * ROWS)
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "detected"), "--split", "all", "--data.path", str(two)]) == 0
+    assert "the units in 'unit' and 'dose' are not compared with the model's" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "model"), "--split", "all", "--data.path", str(two)]) == 1
     unknown = tmp_path / "unknown"  # the unit
     fit(
         write_table(tmp_path / "b.csv", ["smiles", "ic50"], zip(smiles, values, strict=True)),
