@@ -1,7 +1,7 @@
 """An ensemble: networks that were trained on the same rows from different seeds."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.store import MoleculeStore
+from molslice.files.tables import NumberFormat
 from molslice.inference.base import ChunkReader, SmilesPredictor
 from molslice.inference.network import Predictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
@@ -45,8 +46,9 @@ class EnsemblePredictor(SmilesPredictor):
         return self.members[0].data_config
 
     @property
-    def _table_options(self) -> Mapping[str, Any]:
-        return self.data_config.options
+    def number_format(self) -> NumberFormat:
+        """How numbers and missing values were written in the table of the members."""
+        return self.members[0].number_format
 
     @property
     def atom_order(self) -> str:

@@ -110,20 +110,8 @@ class _Spool:
         for place, (row, (values, texts, reason)) in enumerate(zip(cells, rows, strict=True)):
             smiles = rows.smiles[place]
             partner = smiles.partner if isinstance(smiles, Conditioned) else None
-            values_of_cells = map(as_value, row)  # of JSON; a text is its own
-            kept = {
-                number: value for number, value in enumerate(values_of_cells) if not isinstance(value, str)
-            }
-            record = [
-                [row, kept],
-                values.tolist(),
-                [*texts],
-                reason,
-                rows.file,
-                rows.first + place,
-                smiles,
-                partner,
-            ]
+            kept = [as_value(cell) for cell in row]
+            record = [kept, values.tolist(), [*texts], reason, rows.file, rows.first + place, smiles, partner]
             self._places.append(self._stream.tell())
             self._stream.write(json.dumps(record).encode() + b"\n")
 
@@ -136,10 +124,8 @@ class _Spool:
     def read(self, row: int) -> list[Any]:
         """Return the record of a row: cells, values, texts, reason, file, number, SMILES, second molecule."""
         self._stream.seek(self._places[row])
-        (cells, kept), *others = json.loads(self._stream.readline())
-        for number, value in kept.items():
-            cells[int(number)] = as_text(value)
-        return [cells, *others]
+        cells, *others = json.loads(self._stream.readline())
+        return [[as_text(value) for value in cells], *others]
 
     def read_row(self, row: int) -> str:
         """Return a row as `predict_chunks` takes it, without the values of its conditions."""
