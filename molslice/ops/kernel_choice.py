@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 import torch
@@ -40,10 +39,11 @@ def load_kernels(name: str) -> ModuleType | None:
     if not torch.backends.cuda.is_built():
         return None
     try:
-        if tuple(map(int, version("triton").split(".")[:2])) < OLDEST_TRITON:
+        triton = import_module("triton")
+        if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
             return None
         return import_module(f"molslice.ops.{name}")
-    except (ImportError, PackageNotFoundError):
+    except ImportError:
         return None
 
 
