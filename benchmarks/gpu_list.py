@@ -17,9 +17,9 @@
 3. The kernels of a step in the form `weights`.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
-limit. Writes `gpu_list.json` after each step. Steps in this file, or in the file `--earlier`, are not
-repeated unless they failed. With `--device cpu --model slim --small` it only shows that the program runs;
-there, no step is captured.
+limit. Writes `gpu_list.json` after each step. A step that succeeded is not repeated if this file has it from
+the same commit, or the file `--earlier` has it from any. With `--device cpu --model slim --small` the list
+only shows that the program runs; there, no step is captured.
 """
 
 import argparse
@@ -106,24 +106,29 @@ def run_list(options: argparse.Namespace) -> None:
     end = time.monotonic() + 60 * options.minutes
     file = options.out / f"{NAME}.json"
     results: dict[str, Numbers] = {}
-    commit = find_commit()
+    done, commit = set[str](), find_commit()
     for known in (options.earlier, file):
         if known is not None and known.exists():
             former = json.loads(known.read_text())
-            # another commit may have other numbers
-            results |= former["steps"] if known == options.earlier or former["commit"] == commit else {}
+            steps = {name: {"commit": former["commit"], **step} for name, step in former["steps"].items()}
+            results |= steps
+            done |= {
+                name
+                for name, step in steps.items()
+                if step["outcome"] == "ok" and (known == options.earlier or step["commit"] == commit)
+            }
     about: Numbers = {"device": options.device, "store": str(options.store), "hardware": describe_hardware()}
     about |= {"commit": commit, "versions": list_versions()}
     prefixes = tuple(filter(None, options.only.split(",")))
     waiting = {
         step.name: step.seconds
         for step in list_steps(options)
-        if results.get(step.name, {}).get("outcome") != "ok" and step.name.startswith(prefixes or "")
+        if step.name not in done and step.name.startswith(prefixes or "")
     }
     while waiting and time.monotonic() < end - SHORTEST:
         for name, result in converse(waiting, end):
             waiting.pop(name)
-            results[name] = result
+            results[name] = {**result, "commit": commit}
             write_json(file, {"name": NAME, **about, "steps": results})
             print(f"{end - time.monotonic():5.0f} s left  {name}: {describe(result)}", flush=True)
     print("not run:", ", ".join(waiting) or "nothing", flush=True)

@@ -63,6 +63,18 @@ def test_only_failed_steps_are_repeated(run):
     assert {name: one["run"] for name, one in steps.items()} == {"a": 1, "b": 2, "c": 1, "d": 1}
 
 
+def test_steps_of_another_commit_are_repeated_and_kept_until_then(program, run, monkeypatch):
+    run("    print(json.dumps({'outcome': 'ok', 'run': 1}), flush=True)\n")
+    monkeypatch.setattr(program, "find_commit", lambda: "another")
+    steps = run(
+        "    print(json.dumps({'outcome': 'failed' if name == 'b' else 'ok', 'run': 2}), flush=True)\n"
+    )
+    assert {name: one["run"] for name, one in steps.items()} == dict.fromkeys("abcd", 2)
+    assert {one["commit"] for one in steps.values()} == {"another"}
+    steps = run("    if name == 'b': sys.exit(3)\n", minutes=0.2)
+    assert {name: one.get("run") for name, one in steps.items()} == {"a": 2, "b": None, "c": 2, "d": 2}
+
+
 def test_a_step_stops_at_the_end_of_the_list(run):
     steps = run("    import time; time.sleep(20)\n", minutes=0.03)
     assert {name: one["outcome"] for name, one in steps.items()} == {"a": "failed"}
