@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from qm9_levers import CONFIG, TARGET, error_on_rows
-from record import ROOT, describe_hardware, find_commit, list_versions, make_parser, record, write_json
+from record import (
+    ROOT,
+    add_finished,
+    describe_hardware,
+    find_commit,
+    list_versions,
+    make_parser,
+    record,
+    write_json,
+)
 
 from molslice.config import load_config
 from molslice.config.entries import folder_name
@@ -123,7 +132,9 @@ def average(models: str, attention: str, options: argparse.Namespace) -> dict[st
     }
     sums = {key: sum(row[key] for row in rows) for key in ("parameters", "epochs", "seconds")}
     name = f"mean of {' and '.join(f'*{model}*' for model in models.split(';'))}"
-    result = {**rows[0], **sums, **errors, "model": name, "run": [row["run"] for row in rows]}
+    kept = {key: rows[0][key] for key in ("attention", "rate", "precision", "hardware", "versions")}
+    runs = {"run": [row["run"] for row in rows], "commit": find_commit()}
+    result = {"model": name, **runs, **kept, **sums, **errors}
     write_json(final / f"{folder_name(name)}_{attention}.json", result)
     return result
 
@@ -133,14 +144,11 @@ def collect(options: argparse.Namespace) -> Path:
     recorded, finished = options.out / f"{NAME}.json", sorted((options.runs / "final").glob("*.json"))
     if not finished:
         raise SystemExit(f"no attention is finished in {options.runs}")
-    rows = read_json_object(recorded)["rows"] if recorded.is_file() else []
-    rows += [read_json_object(file) for file in finished]
-    latest = {(row["model"], row["attention"]): row for row in rows}
     payload = {
         "question": "MAE in eV on QM9's gap",
         "settings": SETTINGS,
         "models": {name: settings for name, (_, settings) in MODELS.items()},
-        "rows": list(latest.values()),
+        "rows": add_finished(recorded, "rows", finished, lambda row: (row["model"], row["attention"])),
     }
     return record(NAME, payload, options.out)
 

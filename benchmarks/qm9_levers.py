@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from record import (
     ROOT,
+    add_finished,
     find_commit,
     group_by,
     make_parser,
@@ -42,7 +43,6 @@ from record import (
 from molslice.config import load_config
 from molslice.config.entries import folder_name
 from molslice.data import build_dataset
-from molslice.files.parsing import read_json_object
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
 from molslice.training.run import train
@@ -204,9 +204,7 @@ def collect(options: argparse.Namespace) -> Path:
     recorded, finished = options.out / f"{NAME}.json", sorted(options.runs.glob("*.json"))
     if not finished:
         raise SystemExit(f"no finished run in {options.runs}")
-    runs = read_json_object(recorded)["runs"] if recorded.is_file() else []
-    runs += [read_json_object(file) for file in finished]
-    runs = list({(run["label"], run["seed"]): run for run in runs}.values())
+    runs = add_finished(recorded, "runs", finished, lambda run: (run["label"], run["seed"]))
     entries = [
         {
             "label": label,

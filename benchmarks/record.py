@@ -22,6 +22,7 @@ import torch
 
 from molslice.bench.machine import describe_machine
 from molslice.files.atomic import write_atomically
+from molslice.files.parsing import read_json_object
 from molslice.files.processes import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,6 +96,22 @@ def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, lis
     for entry in entries:
         groups.setdefault(key(entry), []).append(entry)
     return groups
+
+
+def add_finished(
+    recorded: Path, key: str, finished: Iterable[Path], identity: Callable[[dict[str, Any]], Any]
+) -> list[dict[str, Any]]:
+    """Return the list `key` of a recorded result and the finished runs; a repeated one replaces the former.
+
+    Args:
+        recorded: The JSON of the result, if there is one.
+        key: Name of the list in it.
+        finished: The JSON of each run.
+        identity: Returns what the same runs have in common.
+    """
+    entries = read_json_object(recorded)[key] if recorded.is_file() else []
+    entries += [read_json_object(file) for file in finished]
+    return list({identity(entry): entry for entry in entries}.values())
 
 
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:

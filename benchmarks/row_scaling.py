@@ -28,11 +28,10 @@ import torch
 from gps import GpsSpec
 from penalty_law import fit_penalties
 from qm9_levers import CONFIG, error_on_rows, run_chemprop, write_rows
-from record import ROOT, find_commit, group_by, make_parser, record, run_all, spread, write_json
+from record import ROOT, add_finished, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
 from molslice.config.entries import folder_name, split_entries
-from molslice.files.parsing import read_json_object
 from molslice.model import MODELS
 from molslice.training.run import train
 
@@ -187,10 +186,13 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
 
 def finished_runs(options: argparse.Namespace) -> dict[Point, dict[str, Any]]:
     """Return the runs of the recorded result and of `--runs`."""
-    recorded = options.out / f"{NAME}.json"
-    runs = read_json_object(recorded)["runs"] if recorded.is_file() else []
-    runs += [read_json_object(file) for file in sorted(options.runs.glob("*.json"))]
-    return {Point(*(run[key] for key in Point._fields)): run for run in runs}
+    recorded, finished = options.out / f"{NAME}.json", sorted(options.runs.glob("*.json"))
+    return {point_of(run): run for run in add_finished(recorded, "runs", finished, point_of)}
+
+
+def point_of(run: Mapping[str, Any]) -> Point:
+    """Return the settings of a run."""
+    return Point(*(run[key] for key in Point._fields))
 
 
 def choose_settings(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
