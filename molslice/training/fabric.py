@@ -19,21 +19,14 @@ from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning.fabric.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from molslice.config import TrainerConfig
 from molslice.model.encoder import EncoderLayer
 from molslice.tasks.base import Task
 from molslice.training.processes import find_environment
 from molslice.types import MolsliceError
-
-try:
-    from torch.distributed.fsdp import FSDPModule, fully_shard
-    from torch.distributed.tensor import DTensor, distribute_tensor
-except ImportError:  # before torch 2.6, where nothing is sharded
-    FSDPModule: Any = ()
-    DTensor: Any = ()
-    fully_shard: Any = None
-    distribute_tensor: Any = None
 
 # On 16 cores with an H100, training was 1.5 times as fast with 4 threads as with 16, which spin and take
 # the time of the thread that starts kernels.
@@ -79,12 +72,6 @@ def _build_strategy(config: TrainerConfig, world: int) -> str | Strategy:
 
 
 def _build_sharded_strategy(world: int) -> ModelParallelStrategy:
-    if not FSDPModule:
-        raise MolsliceError(
-            f"trainer.strategy fsdp needs torch 2.6 or later, this is {torch.__version__}; "
-            "choices here: auto, ddp, ddp_find_unused_parameters_true"
-        )
-
     def parallelize(task: nn.Module, mesh: DeviceMesh) -> nn.Module:
         assert isinstance(task, Task)
         trained = (name for name, parameter in task.named_parameters() if parameter.requires_grad)
