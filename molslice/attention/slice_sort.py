@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 from torch.nn import functional
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits, check_choice, check_least
-from molslice.ops.derivatives import channel_maps
+from molslice.ops.derivatives import channel_maps, head_rows
 from molslice.ops.masked import pair_softmax, working_dtype
 from molslice.ops.mixed_sort import has_kernels, mix_and_sort
 from molslice.ops.packing import real_positions
@@ -157,6 +157,15 @@ class SliceSort(Attention):
             "mean place after sorting": mean_place,
         }
         return ExactMap(channels.mean(2), {"permutation": permutation, "channels": channels}, by_token)
+
+    def exact_rows(
+        self, tokens: Float[Tensor, "B N D"], context: TokenContext, rows: Int[Tensor, " K"]
+    ) -> Float[Tensor, "B H K N"] | None:
+        """Return some rows of the exact attention map, with one backward pass for each row."""
+        with torch.enable_grad():
+            value = self.value(tokens).detach().requires_grad_()
+            mixed = self._sorted(value, context)
+        return head_rows(mixed, value, context.token_mask, self.spec.num_heads, rows)
 
     def _sorted(self, value: Float[Tensor, "B N D"], context: TokenContext) -> Float[Tensor, "B N D"]:
         """Sort the columns, views [B, H, C, N] or [B, D, N] that the sort copies block by block."""

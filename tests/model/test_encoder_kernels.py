@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from molslice.model.base import AttentionChoice
 from molslice.model.encoder import Encoder, initialize_linear
+from molslice.types import TokenContext
 from tests.ops.triton_devices import each_device
 
 # isort: split
@@ -177,3 +178,14 @@ def test_layers_with_hooks_are_called(device):
     with torch.autocast(device, torch.bfloat16):
         encoder(*inputs)
     assert len(calls) == 1
+
+
+@each_device
+def test_rows_of_an_exact_map_where_the_kernel_mixes_and_sorts(device):
+    attention = build("slice_sort", device).eval().layers[0].attention
+    tokens, mask, bias = draw(device)
+    context = TokenContext(mask, bias)
+    assert attention.ignores_padding(tokens, context)
+    rows = torch.tensor([0, 4])
+    found = attention.exact_rows(tokens, context, rows)
+    torch.testing.assert_close(found, attention.exact_map(tokens, context).weights[:, :, rows])
