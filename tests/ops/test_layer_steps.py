@@ -31,3 +31,13 @@ def test_the_first_sum_has_the_type_asked_for():
     torch.testing.assert_close(total, (change + bias).bfloat16())
     assert add_and_norm(total, change, bias, norm, 0.0, torch.float32)[0].dtype == torch.bfloat16
     assert add_and_norm(None, change, bias, norm, 0.0, torch.bfloat16)[0].dtype == torch.float32
+
+
+def test_a_compiled_function_draws_its_own_seed():
+    def draw(tokens):
+        return draw_seed(tokens, 0.1)
+
+    with seeds_drawn_at_once(TOKENS, 2):
+        seed = torch.compile(draw, backend="eager", fullgraph=True)(TOKENS)
+    assert seed.shape == (1,)
+    assert seed.dtype == torch.int64
