@@ -117,7 +117,10 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
             trainer = Trainer(
                 stepper, evaluators["valid"], folder, config, resume=earlier.has_checkpoint, quiet=quiet
             )
-            trainer.fit()
+            try:
+                trainer.fit()
+            finally:
+                stepper.free_device()
             return _finish(trainer, evaluators, plan, start)
 
 

@@ -139,8 +139,9 @@ class StepGraphs:
         return step.loss
 
     def discard(self) -> None:
-        """Discard the graphs, because tensors that they use have been replaced."""
+        """Discard the graphs and their memory, for instance because tensors that they use were replaced."""
         self._steps.clear()
+        self._pool = None
 
     def _warm_up(self, step: "_FixedStep") -> None:
         if self._is_checked:

@@ -72,7 +72,11 @@ class Stepper:
             return None, None
         device = self.fabric.device
         rows = self.batches.dataset.rows_on(device)
-        if rows is None:  # there is too little memory
+        if rows is None:
+            logger.warning(
+                "training steps are not captured as CUDA graphs, because the rows would take too much of the "
+                "device's memory"
+            )
             return self.batches.dataset.rows_on(torch.device("cpu")), None
         training, encoder = self.config.training, getattr(self.model, "encoder", None)
         obstacles = {
@@ -120,9 +124,8 @@ class Stepper:
     def _prepare_ahead(self, batch: Any) -> Any:  # noqa: ANN401
         """Compute in the host's thread what it can of a batch."""
         if isinstance(batch, RowNumbers):
-            if self.rows is None or self.rows.device.type != "cpu":
-                return batch
-            return self.rows.gather(batch)
+            rows = self.rows
+            return batch if rows is None or rows.device.type != "cpu" else rows.gather(batch)
         prepare = getattr(self.model, "prepare", None)
         return batch if prepare is None else prepare(batch)
 
@@ -189,6 +192,14 @@ class Stepper:
                 others = f" and {len(unused) - 3} others" if unused[3:] else ""
                 raise unused_weights(f"the weights {', '.join(unused[:3])}{others}")
         self._first = False
+
+    def free_device(self) -> None:
+        """Free the rows and the graphs on the device. No step can follow."""
+        if self.graphs is not None:
+            self.graphs.discard()
+        self.rows = self.graphs = None  # the graphs refer to this object
+        if self.fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the weights of `model` or its average, on the first process. All processes must call it."""

@@ -376,3 +376,41 @@ def test_padded_tokens_are_those_of_the_shapes(build_stepper):
     steps = itertools.islice(batches.stream(0, 0), batches.steps_per_epoch)
     sizes = [len(one.micro_batches[0].batch) * one.micro_batches[0].batch.width for one in steps]
     np.testing.assert_array_equal(batches.padded_tokens(0), sizes)
+
+
+def test_rows_without_room_on_the_device_are_gathered_by_the_host(build_stepper, monkeypatch, caplog):
+    dataset_type = type(build_stepper(True).batches.dataset)
+    rows_on = dataset_type.rows_on
+
+    def only_once_on_a_device(self, device):
+        asked.append(device)
+        return None if len(asked) == 1 else rows_on(self, device)
+
+    asked = []
+    monkeypatch.setattr(dataset_type, "rows_on", only_once_on_a_device)
+    stepper = build_stepper(True)
+    assert stepper.graphs is None
+    assert stepper.rows.device.type == "cpu"
+    assert "not captured as CUDA graphs, because the rows would take too much" in caplog.text
+    with closing(stepper.stream(0, 0)) as stream:
+        assert stepper.step(next(stream), 0, 1e-3).isfinite()
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("stopped")])
+def test_a_finished_run_frees_its_rows_and_graphs(build_config, tmp_path, monkeypatch, error):
+    steppers = []
+
+    class Watched(Stepper):
+        def step(self, *given):
+            steppers.append(self)
+            assert self.rows is not None
+            assert self.graphs is not None
+            if error is not None:
+                raise error
+            return super().step(*given)
+
+    monkeypatch.setattr("molslice.training.run.Stepper", Watched)
+    with nullcontext() if error is None else pytest.raises(RuntimeError, match="stopped"):
+        train(build_config(training={"max_steps": 2, "fixed_shapes": True}), tmp_path / "run", quiet=True)
+    assert steppers
+    assert all(one.rows is None and one.graphs is None for one in steppers)

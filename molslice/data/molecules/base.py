@@ -114,6 +114,8 @@ class MoleculeDataset(Dataset):
         """Copy the store to a device if it takes at most a quarter of the free memory."""
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
+            # torch keeps the memory of freed tensors
+            free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
             if StoredRows.bytes_of(self.store) > SHARE_OF_MEMORY * free:
                 return None
         return StoredRows(self.store, device)

@@ -1,5 +1,7 @@
 """The molecules of a store in the memory of a device, which collates batches of fixed shapes."""
 
+import warnings
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
@@ -17,8 +19,7 @@ class StoredRows:
     def __init__(self, store: MoleculeStore, device: torch.device) -> None:
         self.device = device
         self._tensors: dict[str, Tensor] = {
-            name: torch.tensor(np.asarray(array), device=device)
-            for name, array in _needed_arrays(store).items()
+            name: _on_device(array, device) for name, array in _needed_arrays(store).items()
         }
         bonds = np.diff(store.bond_offsets)
         most = np.zeros(int(store.num_atoms.max()) + 1, np.int64)
@@ -89,6 +90,13 @@ def _adjacency(
 
 def _needed_arrays(store: MoleculeStore) -> dict[str, np.ndarray]:
     return {name: array for name, array in store.present.items() if name != "groups"}
+
+
+def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copy an array to a device. On the CPU the tensor shares its memory, which may be a mapped file."""
+    with warnings.catch_warnings():  # nothing writes to the tensor
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.as_tensor(array, device=device)
 
 
 def _places(

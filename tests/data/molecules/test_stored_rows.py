@@ -42,6 +42,15 @@ def test_a_gathered_batch_is_the_collated_one(width):
     assert len(batch.bond_index) % len(batch) == 0
 
 
+def test_the_arrays_of_a_prepared_store_are_not_copied_on_the_cpu(tmp_path, recwarn):
+    store = MoleculeStore.write(tmp_path / "store", [memory_store()], target_names=["row"])
+    assert not store.atoms.flags.writeable
+    rows = StoredRows(store, CPU)
+    assert not recwarn.list
+    for name, tensor in rows._tensors.items():
+        assert tensor.data_ptr() == getattr(store, name).ctypes.data
+
+
 def test_targets_of_atoms_and_descriptors():
     store = memory_store()
     arrays = {name: getattr(store, name) for name in ("atoms", "bonds", "atom_offsets", "bond_offsets")}
