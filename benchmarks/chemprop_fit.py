@@ -1,10 +1,10 @@
 """Train chemprop 2 on CSV files and write its errors and its processor seconds as JSON.
 
-`qm9_levers.py` starts this program in a separate environment, so it does not import molslice. All
-settings except the loss are chemprop's defaults: three message-passing steps of width 300, mean aggregation,
-one hidden layer of 300, batch size 64, a learning rate that warms up and decays to a tenth of its maximum,
-and the weights of the epoch with the smallest validation loss. The loss is the absolute error, which is the
-reported metric.
+`qm9_levers.py` starts this program in a separate environment, so it does not import molslice. All settings
+except the loss and the width are chemprop's defaults: three message-passing steps, of width 300 by default,
+mean aggregation, one hidden layer of 300, batch size 64, a learning rate that warms up and decays to a tenth
+of its maximum, and the weights of the epoch with the smallest validation loss. The loss is the absolute
+error, which is the reported metric.
 """
 
 import argparse
@@ -49,6 +49,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True, help="largest learning rate of the schedule")
+    parser.add_argument("--width", type=int, default=300, help="of the messages")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -68,10 +69,12 @@ def main() -> None:
     loader = data.build_dataloader(train, batch_size=64, num_workers=0, seed=options.seed)
     watch = data.build_dataloader(valid, batch_size=64, shuffle=False, num_workers=0)
     ffn = nn.RegressionFFN(
-        criterion=nn.metrics.MAE(), output_transform=nn.UnscaleTransform.from_standard_scaler(scaler)
+        input_dim=options.width,
+        criterion=nn.metrics.MAE(),
+        output_transform=nn.UnscaleTransform.from_standard_scaler(scaler),
     )
     model = models.MPNN(
-        nn.BondMessagePassing(),
+        nn.BondMessagePassing(d_h=options.width),
         nn.MeanAggregation(),
         ffn,
         init_lr=options.rate / 10,

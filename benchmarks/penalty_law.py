@@ -18,6 +18,8 @@ from scipy import stats
 COMPARED: Mapping[str, str] = {
     "key_sort": "softmax",
     "slice_sort": "softmax",
+    "flow": "softmax",
+    "singular": "softmax",
     "slice_sort, pair state": "softmax",
     "slice_sort, messages": "softmax, messages",
     "slice_sort, pair state and messages": "softmax, pair state and messages",

@@ -53,6 +53,8 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "softmax": ("softmax", {}),
     "key_sort": ("key_sort", {}),
     "slice_sort": ("slice_sort", {}),
+    "flow": ("flow", {}),
+    "singular": ("singular", {}),
     "slice_sort, pair state": ("slice_sort", PAIR_STATE),
     "softmax, messages": ("softmax", MESSAGES),
     "slice_sort, messages": ("slice_sort", MESSAGES),
@@ -69,7 +71,8 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
     "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
 }
-CHEMPROP, CHEMPROP_RATE, CHEMPROP_DIM = "chemprop", "2e-3", 300
+CHEMPROP, CHEMPROP_RATE = "chemprop", "2e-3"
+DIM, CHEMPROP_DIM = 64, 300
 LABELS = (*ENTRIES, CHEMPROP)
 
 
@@ -141,9 +144,10 @@ def measure(point: Point, files: Mapping[str, Path], runs: Path, chemprop_python
 
 
 def train_chemprop(point: Point, files: Mapping[str, Path], folder: Path, python: str) -> dict[str, Any]:
-    """Train chemprop of its default size for about the steps of a point, in whole epochs, and test it."""
+    """Train chemprop for about the steps of a point, in whole epochs, and test it."""
     steps_per_epoch = math.ceil(point.rows / BATCH)
-    given = {"epochs": round(point.steps / steps_per_epoch), "rate": point.rate, "seed": point.seed}
+    epochs = round(point.steps / steps_per_epoch)
+    given = {"epochs": epochs, "rate": point.rate, "width": point.dim, "seed": point.seed}
     chosen = {"train": files[str(point.rows)], "valid": files["valid"], "test": files["test"]}
     result = run_chemprop(python, chosen, TARGET, given, folder)
     kept = ("chemprop", "epochs", "parameters", "valid_mae", "test_mae", "seconds")
@@ -246,7 +250,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--entries", help="labels separated by semicolons (default: all)")
     parser.add_argument("--rows", type=int, nargs="+", choices=list(STEPS), default=list(STEPS))
-    parser.add_argument("--dims", type=int, nargs="+", default=[64])
+    widths = f"widths (default: {DIM}, {CHEMPROP} {CHEMPROP_DIM})"
+    parser.add_argument("--dims", type=int, nargs="+", help=widths)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rates", nargs="+", help="learning rates instead of the default, such as 1e-3")
     parser.add_argument("--longer", type=int, default=1, help="factor of the steps")
@@ -268,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for seed in range(options.seeds)
             for rows in options.rows
             for label in labels
-            for dim in ([CHEMPROP_DIM] if label == CHEMPROP else options.dims)
+            for dim in options.dims or [CHEMPROP_DIM if label == CHEMPROP else DIM]
             for rate in options.rates or [default_rate(label)]
         ]
         calls = [

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import CHEMPROP, LABELS, MAX_EXCHANGE, NAME, choose_settings
+from row_scaling import CHEMPROP_DIM, DIM, LABELS, MAX_EXCHANGE, NAME, choose_settings
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
@@ -72,14 +72,13 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     figure = Figure(figsize=(14, 5.4), dpi=DPI, layout="constrained")
     by_rows, by_parameters, law = figure.subplots(1, 3)
     entries = [entry for entry in result["entries"] if entry["chosen"]]
-    dim = min(entry["dim"] for entry in entries)
-    narrow = [entry for entry in entries if entry["dim"] == dim or entry["label"] == CHEMPROP]
+    narrow = [entry for entry in entries if entry["dim"] in (DIM, CHEMPROP_DIM)]
     wider = [entry for entry in entries if entry not in narrow]
     rows = max(entry["rows"] for entry in wider or narrow)
     widths = [entry for entry in entries if entry["rows"] == rows]
-    draw_errors(by_rows, narrow, "rows", f"training rows (width {dim})")
+    draw_errors(by_rows, narrow, "rows", f"training rows (width {DIM})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
-    draw_penalties(law, choose_settings(result["runs"]), dim)
+    draw_penalties(law, choose_settings(result["runs"]), DIM)
     figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return to_picture(figure, suffix)
 

@@ -76,7 +76,7 @@ def test_chemprop_has_whole_epochs_of_about_the_same_steps(program, tmp_path, mo
     monkeypatch.setattr(program, "BATCH", 16)
     words = ["--entries", "chemprop", "--rows", "40", "--longer", "3", "--chemprop-python", "other"]
     program.main([*words, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")])
-    assert given == [("other", {"epochs": 4, "rate": "2e-3", "seed": 0})]
+    assert given == [("other", {"epochs": 4, "rate": "2e-3", "seed": 0, "width": 300})]
     (run,) = json.loads((tmp_path / "results" / "row_scaling.json").read_text())["runs"]
     assert (run["dim"], run["steps"], run["best_step"]) == (300, 12, 9)
 
