@@ -56,6 +56,12 @@ SETTINGS = {
     "weights": {"training.fixed_shapes": "true"},
     "muon": {"training.fixed_shapes": "true", "optimizer.name": "muon"},
 }
+# name -> settings of a check of losses
+VARIANTS: dict[str, dict[str, str]] = {
+    "": {},
+    "levers": {"model.local": "gine", "model.pair_state": "true", "optimizer.name": "muon"},
+    "compiled": {"training.compile": "true"},
+}
 CAPTURED = ("captured", "compiled", "weights", "muon")
 THREADS = 4
 TIMED_STEPS = 100
@@ -217,13 +223,14 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             lambda: profile_kernels(model, attention, options, store),
         )
 
-    def losses(attention: str) -> Step:
-        name = f"check losses {attention}"
-        return Step(name, CHECK_SECONDS, lambda: check_losses(attention, options))
+    def losses(attention: str, variant: str = "") -> Step:
+        name = f"check losses {attention} {variant}".rstrip()
+        return Step(name, CHECK_SECONDS, lambda: check_losses(attention, variant, options))
 
     if options.small:
         return [
             losses("softmax"),
+            losses("slice_sort", "levers"),
             *rates(first, "softmax", "collated", "eager", "captured", "weights", "muon"),
         ]
     return [
@@ -245,6 +252,8 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         *rates(first, "slice_sort", "captured", "compiled"),
         *rates(first, "softmax", "eager"),
         losses("slice_sort"),
+        *(losses("softmax", variant) for variant in VARIANTS if variant),
+        losses("slice_sort", "levers"),
         profiles(first, "flow"),
         profiles(first, "singular"),
         *rates(first, "flow", "compiled"),
@@ -346,9 +355,12 @@ def warm_up(training: Training, form: str, stream: Iterator[StepBatch], options:
     training.wait()
 
 
-def check_losses(attention: str, options: argparse.Namespace) -> Numbers:
-    """Compare the losses of captured steps, with dropout, and of the same steps without graphs."""
-    overrides = {"training.batch_size": "256", "training.token_budget": "8192"}
+def check_losses(attention: str, variant: str, options: argparse.Namespace) -> Numbers:
+    """Compare the losses of captured steps, with dropout, and of the same steps without graphs.
+
+    In the variant `compiled`, the first captured step is not compiled.
+    """
+    overrides = {"training.batch_size": "256", "training.token_budget": "8192", **VARIANTS[variant]}
     steps = 6 if options.small else COMPARED_STEPS
     result: Numbers = {"steps": steps}
     for precision in ("32", "bf16-weights"):
