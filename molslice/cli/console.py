@@ -13,6 +13,7 @@ from molslice.files.progress import is_hidden
 from molslice.number_text import counted
 
 if TYPE_CHECKING:
+    from molslice.inference.base import SmilesPredictor
     from molslice.inference.tables.table import TableReport
 
 
@@ -208,10 +209,15 @@ def tell_treated_rows(replaced: int, wildcards: int) -> None:
         tell(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
 
 
-def tell_trained(trained: int, rows: int) -> None:
+def tell_trained(predictor: "SmilesPredictor", trained: int, rows: int) -> None:
     """Write how many of the measured rows have training molecules of the model."""
-    count = "all" if trained == rows else f"at least {trained:,} of"
-    tell(f"{count} {rows:,} measured rows are of training molecules; the error for new molecules is larger")
+    count, domain, compared = f"at least {trained:,} of", predictor.known_domain(), ""
+    if trained == rows:
+        count = "all"
+    elif domain is not None and domain.is_sample:
+        compared = f" (compared with a sample of {len(domain.smiles):,})"
+    what = f"{count} {rows:,} measured rows are of training molecules{compared}"
+    tell(f"{what}; the error for new molecules is larger")
 
 
 def escaped(text: str) -> str:

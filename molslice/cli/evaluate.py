@@ -126,7 +126,7 @@ def _evaluate(args: argparse.Namespace) -> int:
                 tell(f"written: {file}")
         tell_refusals(result.get("refusals", []))
     if trained:
-        tell_trained(trained, len(dataset.labeled_rows(args.split)))
+        tell_trained(predictor, trained, len(dataset.labeled_rows(args.split)))
     return 0
 
 

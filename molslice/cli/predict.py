@@ -297,7 +297,7 @@ def _predict_table(
     elif report.metrics is not None:
         _show_errors(report.metrics, args)
         if report.trained:
-            tell_trained(report.trained, report.measured)
+            tell_trained(predictor, report.trained, report.measured)
     if say_failed_rows(report, args.output, "prediction"):
         return 1
     tell("; ".join(report.findings))

@@ -13,6 +13,7 @@ from molslice.cli import main
 from molslice.inference import domain as module
 from molslice.inference.domain import ARRAYS, DOMAIN, TrainingDomain
 from molslice.inference.load import load_model
+from molslice.inference.network import Predictor
 from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from molslice.uncertainty.similarity_rule import EDGE, LIKE, OUTSIDE, SimilarityRule
@@ -269,7 +270,9 @@ def test_values_that_do_not_fit_are_damage(smiles, tmp_path):
         load_model(model).find_options(domain=True)
 
 
-def test_the_command_says_how_many_measured_molecules_it_was_trained_on(folder, smiles, tmp_path, capsys):
+def test_the_command_says_how_many_measured_molecules_it_was_trained_on(
+    folder, smiles, tmp_path, capsys, monkeypatch
+):
     source = tmp_path / "in.csv"
     name = load_model(folder).target_names[0]
     source.write_text(f"smiles,{name}\n" + "".join(f"{text},1.5\n" for text in [*smiles[:3], "[Ru]"]))
@@ -285,6 +288,14 @@ def test_the_command_says_how_many_measured_molecules_it_was_trained_on(folder, 
     assert main(command) == 0
     line = "at least 3 of 4 measured rows are of training molecules; the error for new molecules is larger\n"
     assert line in capsys.readouterr().err
+    sample = TrainingDomain.of_smiles(smiles[:1])
+    sample.is_sample = True
+    monkeypatch.setattr(Predictor, "known_domain", lambda predictor: sample)
+    assert main(command) == 0
+    assert "at least 1 of 4 measured rows are of training molecules (compared with a sample of 1); " in (
+        capsys.readouterr().err
+    )
+    monkeypatch.undo()
     source.write_text(f"smiles,{name}\n[Ru],1.5\n")
     assert main(command) == 0
     assert "training molecules" not in capsys.readouterr().err
