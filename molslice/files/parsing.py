@@ -1,7 +1,7 @@
 """Parse YAML and JSON to plain values in bounded time and memory."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,19 @@ def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
     return content
 
 
-def load_json(text: str | bytes) -> Any:  # noqa: ANN401
+def load_json(text: str | bytes, constant: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401
     """Decode one JSON document.
+
+    Args:
+        text: The document.
+        constant: Returns the value of `NaN`, `Infinity` or `-Infinity`, which JSON does not have; None for
+            the number.
 
     Raises:
         ValueError: The text is not JSON, or a name occurs twice in an object; `json.loads` keeps the last.
         RecursionError: There are too many levels.
     """
-    return json.loads(text, object_pairs_hook=_as_object)
+    return json.loads(text, object_pairs_hook=_as_object, parse_constant=constant)
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

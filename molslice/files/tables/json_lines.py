@@ -44,7 +44,8 @@ class JsonTable(Table):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
     A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are
-    skipped. A missing key is an empty cell. An empty file has no columns.
+    skipped. A missing key is an empty cell, and so is `NaN`, which JSON does not have; `Infinity` is a text.
+    An empty file has no columns.
 
     Raises:
         MolsliceError: The file is damaged, or has lines and no object.
@@ -80,10 +81,14 @@ def _lines(path: File, opened: Opened) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in numbered if line.strip())
 
 
+def _constant(name: str) -> str | None:
+    return None if name == "NaN" else name
+
+
 def _parse(line: bytes) -> dict[str, Any] | str:
     """Return the object of a line, or the reason why there is none."""
     try:
-        value = load_json(line)
+        value = load_json(line, _constant)
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
     return value if isinstance(value, dict) else "not a JSON object"
