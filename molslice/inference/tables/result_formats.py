@@ -108,6 +108,7 @@ def _write_csv(target: Path, names: Sequence[str], cells: Rows) -> None:
 
 def _write_sdf(target: Path, names: Sequence[str], cells: Rows, smiles_column: str) -> None:
     name_column = find_name_column(names, smiles_column)
+    names = distinct_columns(names, taken=())  # a record has each name once
     with atomic_file(target) as raw, text_stream(raw) as stream:
         for row in cells:
             by_name = {name: cell for name, cell in zip(names, row, strict=True) if cell != MISSING}

@@ -58,6 +58,13 @@ def test_an_sd_file_reads_back_whatever_its_cells_are(write):
     assert not chunk.errors
 
 
+def test_an_sd_file_has_both_columns_of_one_name(write):
+    with open_table(write("smiles,a,a\nC,1,2\n", ".sdf")) as table:
+        (chunk,) = table.chunks(10, [])
+    assert table.names == ["structure", "name", "smiles", "a", "a_2"]
+    assert [row[2:] for row in chunk.cells] == [["C", "1", "2"]]
+
+
 def test_a_workbook_has_numbers_and_no_formulas(write):
     cells = ["=1+1", "@x", "007", "-4", "1e-3", "nan", "12345678901234567", "1.25", "TRUE", "#N/A", "+5"]
     cells += ["1E5", "2e7", "1e999", "1234567890.123456789"]
