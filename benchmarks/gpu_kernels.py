@@ -119,9 +119,14 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
 
     by_token = value.transpose(1, 2)
     mixed = backward_of(lambda: mix_and_sort(by_token, weights, mask)[0], [value, weights])
+    exchanged = backward_of(
+        lambda: mix_and_sort(by_token, weights, mask, exchanges=True)[0], [value, weights]
+    )
     steps = {
         "mix and sort": mixed,
         "mix and sort, torch form": without_kernels(mixed),
+        "mix and exchange": exchanged,
+        "mix and exchange, torch form": without_kernels(exchanged),
         "scaled_dot_product_attention with bias": backward_of(attend, [query, key, value, bias]),
     }
     if options.device == "cuda":  # the kernel has no other form

@@ -245,6 +245,7 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         ),
         *rates(first, "softmax", "weights", "collated", "captured"),
         *rates(first, "slice_sort", "weights", "collated"),
+        *rates(first, "slice_sort:order=max_exchange", "weights"),
         *rates(first, "softmax", "compiled", "muon"),
         profiles(first, "softmax"),
         profiles(first, "slice_sort"),

@@ -180,7 +180,8 @@ class SliceSort(Attention):
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether one kernel mixes and sorts the values."""
         spec = self.spec
-        is_plain = self.placement == "index" and self.order in SORTS and self.form == "sort_of_mix"
+        has_order = self.order in SORTS or self.order == "max_exchange"
+        is_plain = self.placement == "index" and has_order and self.form == "sort_of_mix"
         return (
             is_plain
             and spec.pair_bias_mode == "mix"
@@ -197,9 +198,10 @@ class SliceSort(Attention):
         if weights is None:
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask)
-        flags = None if self.order == "ascending" else self.descending.view(values.shape[2:])
+        exchanges = self.order == "max_exchange"
+        flags = None if exchanges or self.order == "ascending" else self.descending.view(values.shape[2:])
         columns, weights = mix_and_sort(
-            values, weights, context.token_mask, flags, self.active_dropout, self.value.bias
+            values, weights, context.token_mask, flags, self.active_dropout, self.value.bias, exchanges
         )
         return self.read_out(columns.flatten(-2), context, weights)
 

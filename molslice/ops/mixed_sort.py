@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from molslice.ops import kernel_choice
 from molslice.ops.layer_steps import draw_seed, empty_gradients_and_sums, gradients_and_sums
-from molslice.ops.sorting import sorted_columns
+from molslice.ops.sorting import permute_tokens, sorted_columns, swap_order
 
 _TRITON = kernel_choice.load_kernels("triton_mix")
 
@@ -27,6 +27,7 @@ def mix_and_sort(
     descending: Bool[Tensor, "H C"] | None = None,
     dropout: float = 0.0,
     added: Float[Tensor, " D"] | None = None,
+    exchanges: bool = False,
 ) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
     """Mix heads by pair weights and sort the resulting columns.
 
@@ -39,6 +40,8 @@ def mix_and_sort(
         descending: True for columns in descending order; None sorts all ascending.
         dropout: Dropout rate of the weights.
         added: A vector that was added to `values` without a gradient, which a kernel sums; None without one.
+        exchanges: Whether the largest value of a column and the value of the first real token change places,
+            instead of a sort.
 
     Returns:
         The sorted columns of `dropout(weights) @ values`, arbitrary at padding, and the weights for the next
@@ -48,11 +51,15 @@ def mix_and_sort(
         inputs = [part.contiguous() for part in (values, weights, token_mask)]
         flags = None if descending is None else descending.contiguous()
         seed = draw_seed(values, dropout)
-        columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout, added)
+        columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout, exchanges, added)
         return columns, weights
     used = functional.dropout(weights, dropout).to(values.dtype)
-    mixed = used @ values.transpose(1, 2)
-    columns = sorted_columns(mixed.transpose(2, 3), token_mask, descending)
+    mixed = (used @ values.transpose(1, 2)).transpose(2, 3)
+    if exchanges:
+        flat = mixed.flatten(1, 2)
+        columns = permute_tokens(flat, swap_order(flat, token_mask)).view(mixed.shape)
+    else:
+        columns = sorted_columns(mixed, token_mask, descending)
     return columns.permute(0, 3, 1, 2), weights
 
 
@@ -64,10 +71,11 @@ def _mix_and_sort(
     descending: Tensor | None,
     seed: Tensor | None,
     dropout: float,
+    exchanges: bool,
 ) -> tuple[Tensor, Tensor]:
     results = _empty_columns(values)
     assert _TRITON is not None  # checked in `has_kernels`
-    _TRITON.mix_and_sort_into(values, weights, token_mask, descending, seed, dropout, results)
+    _TRITON.mix_and_sort_into(values, weights, token_mask, descending, seed, dropout, exchanges, results)
     return results
 
 
@@ -111,14 +119,15 @@ class _MixAndSort(torch.autograd.Function):
         descending: Tensor | None,
         seed: Tensor | None,
         dropout: float,
+        exchanges: bool,
         added: Tensor | None,  # noqa: ARG004
     ) -> tuple[Tensor, Tensor, Tensor]:
-        columns, places = _mix_and_sort(values, weights, token_mask, descending, seed, dropout)
+        columns, places = _mix_and_sort(values, weights, token_mask, descending, seed, dropout, exchanges)
         return columns, places, weights.view_as(weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
-        values, weights, token_mask, _, seed, ctx.dropout, added = inputs
+        values, weights, token_mask, _, seed, ctx.dropout, _, added = inputs
         ctx.added_dtype = None if added is None else added.dtype
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
@@ -129,8 +138,8 @@ class _MixAndSort(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, _: Any, by_next: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         *tensors, seed = ctx.saved_tensors
         if grad is None:
-            return None, by_next, None, None, None, None, None
+            return None, by_next, None, None, None, None, None, None
         inputs = (grad, *tensors, by_next, seed, ctx.dropout, ctx.added_dtype)
         by_values, by_weights, by_added = _gradients(*inputs)
         by_added = None if ctx.added_dtype is None else by_added
-        return by_values, by_weights, None, None, None, None, by_added
+        return by_values, by_weights, None, None, None, None, None, by_added

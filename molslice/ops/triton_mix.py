@@ -49,6 +49,7 @@ def mix_and_sort_into(
     descending: Tensor | None,
     seed: Tensor | None,
     dropout: float,
+    exchanges: bool,
     results: tuple[Tensor, Tensor],
 ) -> None:
     """Write the sorted columns of `dropout(weights) @ values`, and where each value went.
@@ -62,6 +63,8 @@ def mix_and_sort_into(
         descending: True for columns in descending order [H, C]; None sorts all ascending.
         seed: Seed of the dropped weights, int64 [1]; None without dropout.
         dropout: Dropout rate of the weights.
+        exchanges: Whether the largest value of a column, of equal ones the first, and the value of the first
+            real token change places, instead of a sort.
         results: Receive the sorted columns and the places, uint8, both [B, N, H, C]. The value of a token
             goes to its place. Padding is zero and keeps its place.
     """
@@ -80,9 +83,14 @@ def mix_and_sort_into(
     grid, settings = head_settings(values.shape, FORWARD_WARPS)
     length = values.shape[1]
     in_thread = 0
-    if sorts_in_thread(length, width):
+    if not exchanges and sorts_in_thread(length, width):
         in_thread, settings["num_warps"] = 8 * triton.cdiv(length, 8), 1
-    sizes = {"LARGEST_RANK": LARGEST[width], "SHIFT": 8 * width, "IN_THREAD": in_thread}
+    sizes = {
+        "LARGEST_RANK": LARGEST[width],
+        "SHIFT": 8 * width,
+        "IN_THREAD": in_thread,
+        "EXCHANGES": exchanges,
+    }
     with torch.cuda.device_of(values):
         _mix_forward[grid](*inputs, length, dropout, **settings, **sizes)
 
@@ -221,6 +229,7 @@ def _mix_forward(
     LARGEST_RANK: tl.constexpr,
     SHIFT: tl.constexpr,
     IN_THREAD: tl.constexpr,
+    EXCHANGES: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
@@ -230,8 +239,6 @@ def _mix_forward(
     count = tl.sum(is_real.to(tl.int32))
     is_pair = is_real[:, None] & is_real[None, :]
     pairs_exist = exists[:, None] & exists[None, :]
-    if IN_THREAD == 0:
-        where = positions(is_real, length, False, LENGTH)[None, :]
     is_inside = is_channel[:, None] & exists[None, :]
     row = b * length * (HEADS * WIDTH)
     place = row + n[:, None] * (HEADS * WIDTH) + (h * WIDTH + c)[None, :]
@@ -248,8 +255,20 @@ def _mix_forward(
     if flags is not None:
         is_descending = tl.load(flags + channel, mask=is_channel[:, None], other=0)
         ranks = tl.where(is_descending != 0, -ranks, ranks)
-    ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
-    if IN_THREAD > 0:
+    if EXCHANGES:
+        ranks = tl.where(is_real[None, :], ranks, -LARGEST_RANK - 1)
+        is_largest = ranks == tl.max(ranks, 1)[:, None]
+        largest = tl.min(tl.where(is_largest, n[None, :], LENGTH), 1)[:, None]
+        first = tl.min(tl.where(is_real, n, LENGTH), 0)
+        went = tl.where(n[None, :] == first, largest, n[None, :])
+        went = tl.where(n[None, :] == largest, first, went)
+        went = tl.where(is_real[None, :], went, n[None, :])
+        bits = tl.where(is_real[None, :], tl.trans(bits), 0)
+        tl.store(out + row + went * (HEADS * WIDTH) + channel, bits.to(out.dtype.element_ty), mask=is_inside)
+        target = places + row + n[None, :] * (HEADS * WIDTH) + channel
+        tl.store(target, went.to(tl.uint8), mask=is_inside)
+    elif IN_THREAD > 0:
+        ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
         keys = _tokens_of((ranks << 16) | n[None, :], CHANNELS, LENGTH)
         keys = sort_in_thread(keys[:IN_THREAD], IN_THREAD, 4 if IN_THREAD <= 16 else 5)
         channel = h * WIDTH + c
@@ -272,6 +291,8 @@ def _mix_forward(
             target = places + row + taken * (HEADS * WIDTH) + channel
             tl.store(target, tl.full([CHANNELS], 0, tl.uint8) + where.to(tl.uint8), mask=is_stored)
     else:
+        where = positions(is_real, length, False, LENGTH)[None, :]
+        ranks = tl.where(is_real[None, :], ranks, LARGEST_RANK)
         ranks, taken = sort_ranks(ranks, SHIFT, CHANNELS, LENGTH, LENGTH)
         if flags is not None:
             ranks = tl.where(is_descending != 0, -ranks, ranks)

@@ -38,7 +38,9 @@ def build(name, device, dropout=0.0, head_dim=None, num_layers=2, **options):
     torch.manual_seed(0)
     sizes = {"dim": 32, "num_layers": num_layers, "num_heads": HEADS, "ffn_dim": 24, "uses_pair_bias": True}
     rates = {"dropout": dropout, "attention_dropout": dropout}
-    encoder = Encoder(AttentionChoice(name), **sizes, **rates, head_dim=head_dim, **options)
+    name, _, order = name.partition(":")
+    choice = AttentionChoice(name, options={"order": order} if order else {})
+    encoder = Encoder(choice, **sizes, **rates, head_dim=head_dim, **options)
     initialize_linear(encoder)
     for parameter in encoder.parameters():
         if parameter.ndim == 1 or not parameter.any():  # such as the weights of a pair state
@@ -76,7 +78,8 @@ def run(encoder, tokens, mask, bias, half, rows=None):
 @pytest.mark.parametrize("rows", [None, 1, 2])
 @pytest.mark.parametrize(
     ("name", "head_dim"),
-    [("softmax", None), ("slice_sort", None), ("flow", None), ("softmax", 12), ("slice_sort", 12)],
+    [("softmax", None), ("slice_sort", None), ("flow", None), ("softmax", 12), ("slice_sort", 12)]
+    + [("slice_sort:max_exchange", None), ("slice_sort:descending", 12)],
 )
 def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
     calls = []
@@ -96,13 +99,13 @@ def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
     for key, slope in slopes.items():
         assert gradients[key].isfinite().all(), key
         # where a sort exchanges two values that differ by rounding, their gradients are exchanged
-        bound = 0.4 if name == "slice_sort" else 0.05
+        bound = 0.4 if name.startswith("slice_sort") else 0.05
         assert (gradients[key] - slope).norm() <= bound * slope.norm() + 0.02, key
     assert not gradients["tokens"][~inputs[1]].any()
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange"])
 def test_each_layer_has_its_own_pair_state(name, device):
     encoder, inputs = build(name, device, num_layers=3, pair_state=True), draw(device)
     with kernel_choice.torch_forms():
@@ -181,8 +184,9 @@ def test_layers_with_hooks_are_called(device):
 
 
 @each_device
-def test_rows_of_an_exact_map_where_the_kernel_mixes_and_sorts(device):
-    attention = build("slice_sort", device).eval().layers[0].attention
+@pytest.mark.parametrize("name", ["slice_sort", "slice_sort:max_exchange"])
+def test_rows_of_an_exact_map_where_the_kernel_mixes_and_sorts(name, device):
+    attention = build(name, device).eval().layers[0].attention
     tokens, mask, bias = draw(device)
     context = TokenContext(mask, bias)
     assert attention.ignores_padding(tokens, context)

@@ -45,6 +45,20 @@ def define(values, weights, mask, descending, kept=1.0):
     return columns
 
 
+def define_exchange(values, weights, mask):
+    """Exchange the largest mixed value of each sequence and channel with the first, in float64."""
+    mixed = torch.einsum("bhnm,bmhc->bnhc", weights.double(), values.double())
+    columns = torch.zeros_like(mixed)
+    for b in range(len(mixed)):
+        real = mask[b].nonzero()[:, 0]
+        for h, c in torch.cartesian_prod(*map(torch.arange, mixed.shape[2:])):
+            column = list(mixed[b, real, h, c])
+            largest = max(range(len(column)), key=column.__getitem__)
+            column[0], column[largest] = column[largest], column[0]
+            columns[b, real, h, c] = torch.stack(column)
+    return columns
+
+
 def close(result, expected, dtype):
     return (result.double() - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max().clamp(min=1)
 
@@ -74,6 +88,40 @@ def test_values_and_gradients(shape, flags, dtype, device, form):
 
 
 @each_device
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", [(2, 7, 2, 5), (2, 16, 1, 20), (2, 1, 1, 3), (2, 33, 1, 4)])
+def test_values_and_gradients_of_an_exchange(shape, dtype, device, form):
+    values, weights, mask = draw(shape, dtype, device)
+    columns, _ = mix_and_sort(values, weights, mask, exchanges=True)
+    real = mask[:, :, None, None]
+    found, expected = columns.masked_fill(~real, 0.0), define_exchange(values, weights, mask)
+    assert columns.dtype == dtype
+    if dtype != torch.float32:  # the largest of values that are equal after rounding is another
+        assert close(found[:, 0], expected[:, 0], dtype)
+        assert close(found.sort(1).values, expected.sort(1).values, dtype)
+        return
+    assert close(found, expected, dtype)
+    slope = torch.randn(shape, device=device)
+    gradients = torch.autograd.grad((columns * slope).masked_fill(~real, 0.0).sum(), [values, weights])
+    defined = torch.autograd.grad((expected * slope).sum(), [values, weights])
+    pairs = (mask[:, None] & mask[:, :, None])[:, None]
+    assert close(gradients[0].masked_fill(~real, 0.0), defined[0].masked_fill(~real, 0.0), dtype)
+    assert close(gradients[1].masked_fill(~pairs, 0.0), defined[1].masked_fill(~pairs, 0.0), dtype)
+
+
+@each_device
+def test_the_first_of_equal_values_is_exchanged(device, monkeypatch):
+    monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
+    values = torch.tensor([[9.0, 0, 2, 2, 1, 9], [9, -1, -1, -2, -1, 9], [9, 9, 9, 9, 9, 9]], device=device)
+    mask = torch.tensor([[False, True, True, True, True, False]] * 2 + [[False] * 6], device=device)
+    weights = torch.eye(6, device=device).expand(3, 1, -1, -1).contiguous()
+    columns, places = mixed_sort._mix_and_sort(values[..., None, None], weights, mask, None, None, 0.0, True)
+    assert columns.flatten(1).tolist() == [[0, 2, 0, 2, 1, 0], [0, -1, -1, -2, -1, 0], [0] * 6]
+    assert places.flatten(1).tolist() == [[0, 2, 1, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
+
+
+@each_device
 @pytest.mark.parametrize("flags", [False, True])
 @pytest.mark.parametrize("length", [2, 9, 15, 17, 19, 27, 32, 40])
 def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
@@ -84,7 +132,7 @@ def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
     _, _, mask = draw(shape, torch.bfloat16, device)
     weights = torch.eye(length, device=device, dtype=torch.bfloat16).expand(2, 1, -1, -1).contiguous()
     descending = (torch.arange(20, device=device) % 2 == 0).view(1, 20) if flags else None
-    columns, places = mixed_sort._mix_and_sort(values, weights, mask, descending, None, 0.0)
+    columns, places = mixed_sort._mix_and_sort(values, weights, mask, descending, None, 0.0, False)
     for b in range(2):
         real = mask[b].nonzero()[:, 0]
         keys = values[b, real, 0].float()
@@ -98,7 +146,8 @@ def test_equal_values_keep_their_order(length, flags, device, monkeypatch):
 
 
 @each_device
-def test_kernels_do_not_read_padding(device, monkeypatch):
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_kernels_do_not_read_padding(device, monkeypatch, exchanges):
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
     monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
     values, weights, mask = draw((2, 8, 4, 6), torch.float32, device)
@@ -108,7 +157,7 @@ def test_kernels_do_not_read_padding(device, monkeypatch):
     for filler in (0.0, torch.nan):
         leaves = [values.masked_fill(~real, filler).detach(), weights.masked_fill(~pairs, filler).detach()]
         leaves = [leaf.requires_grad_() for leaf in leaves]
-        columns, _ = mix_and_sort(*leaves, mask)
+        columns, _ = mix_and_sort(*leaves, mask, exchanges=exchanges)
         gradients = torch.autograd.grad(columns, leaves, slope.masked_fill(~real, filler))
         results.append((columns, *gradients))
     for one, other in zip(*results, strict=True):
