@@ -89,12 +89,14 @@ class _Estimator(BaseEstimator):
         *,
         sides: np.ndarray | None = None,
         standard_error: np.ndarray | None = None,
+        classes: Sequence[Sequence[str] | None] = (),
         **more: Any,  # noqa: ANN401
     ) -> None:
         """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value.
 
         `fit` gets its arguments from the parameters of the estimator, and `more`. `sides` and
-        `standard_error` are shaped as y; `sides` says what is a limit, as in `ReadValues`.
+        `standard_error` are shaped as y; `sides` says what is a limit, as in `ReadValues`. `classes` are
+        the names of the classes of each target; None for numbers.
         """
         # predicting with a pickled estimator needs no training
         from molslice.fitting.columns import checked_columns
@@ -127,8 +129,12 @@ class _Estimator(BaseEstimator):
             cells |= {name: _cells(column) for name, column in zip(errors, of_targets, strict=True)}
         number = int if more["kind"] == "multiclass" else float
         limits = np.zeros(columns.shape) if sides is None else sides.reshape(columns.T.shape).T
-        for name, column, of_column in zip(names, columns, limits, strict=True):
-            cells |= {name: _cells(column, of_column, number)}
+        named = classes or [None] * len(names)
+        for name, column, of_column, of_classes in zip(names, columns, limits, named, strict=True):
+            if of_classes is None:
+                cells |= {name: _cells(column, of_column, number)}
+            else:
+                cells |= {name: [of_classes[int(code)] for code in column]}
         check_consistent_length(*cells.values(), *molecules.values())
         if len(rows) < MIN_ROWS:
             raise MolsliceError(f"n_samples = {len(rows)}: a fit needs at least {MIN_ROWS}")
@@ -362,7 +368,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
 
     class_weight: str | None = None
     ordered: bool | Sequence[Any] = False
-    _places = np.arange(2)  # of `classes_` in the fitted model, which has them in their order
+    _places = np.arange(2)  # of `classes_` in the fitted model
+    _words = tuple[str, ...]()  # the names of `classes_` there; empty if it has their places
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -382,6 +389,8 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             MolsliceError: The data cannot be used, or `ordered` does not give the order of the classes.
             ValueError: `y` has another length, or fewer than two classes, or a weight is negative.
         """
+        from molslice.fitting.classes import words_of_classes
+
         if y is None:
             raise MolsliceError("MolsliceClassifier requires y to be passed, but the target y is None")
         options: Any = {"dtype": None}
@@ -401,18 +410,28 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         count = len(classes[0])
         is_ordered = count > 2 and self.ordered is not False
         places = _find_places(classes[0], self.ordered) if is_ordered else np.arange(count)
-        targets = np.stack(codes, axis=1) if several else places[codes[0]]
+        words = [words_of_classes(names.tolist()) for names in classes]
+        order: tuple[str, ...] = ()
+        if is_ordered:
+            order = tuple(np.asarray(words[0] or [*map(str, places)])[np.argsort(places)].tolist())
+        targets = np.stack(codes, axis=1) if several else codes[0] if words[0] else places[codes[0]]
         self._fit(
             X,
             targets.astype(np.float64),
             groups,
             sample_weight,
+            classes=words,
             kind="classification" if count == 2 else "multiclass",
-            order=tuple(map(str, range(count))) if is_ordered else (),
+            positive=tuple(names[1] for names in words if names) if count == 2 else (),
+            order=order,
             outliers="keep",
         )
         self.classes_ = classes if several else classes[0]
+        self._words = () if several else tuple(words[0] or ())
         self._places = np.arange(2) if several else places
+        if self._words and count > 2:
+            fitted = self.about_["targets"]["classes"]
+            self._places = np.array([fitted.index(word) for word in self._words])
         self._is_flat = not several
         return self
 
@@ -425,9 +444,11 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
         """
         predictions = self._predictions(X)
         if predictions.labels is not None:
+            names = self._words or [*map(str, self._places)]
+            code_of = {name: code for code, name in enumerate(names)} | {"": 0}
             known = np.array([label != "" for (label,) in predictions.labels], bool)
-            codes = np.array([int(label or 0) for (label,) in predictions.labels], int)
-            return _labels(np.asarray(self.classes_)[np.argsort(self._places)], codes, known)
+            codes = np.array([code_of[label] for (label,) in predictions.labels], int)
+            return _labels(np.asarray(self.classes_), codes, known)
         probable = predictions.values
         classes: Any = [self.classes_] if self._is_flat else self.classes_
         columns = [

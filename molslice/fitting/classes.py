@@ -1,13 +1,15 @@
 """The classes of targets whose cells are words, or that the user names."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from molslice.data.molecules.tables import MoleculeTable
-from molslice.files.tables.cells import TRUTH, class_words
+from molslice.files.tables.cells import TRUTH, class_words, is_missing
 from molslice.files.tables.classes import (
     KNOWN_CLASSES,
     class_key,
@@ -70,6 +72,22 @@ def listed_orders(order: str | Sequence[str] | Sequence[Sequence[str]]) -> tuple
     return (listed_words("order", order),)  # type: ignore[arg-type]
 
 
+def words_of_classes(classes: Sequence[Any]) -> list[str] | None:
+    """Return the words for classes in a table.
+
+    None if the classes are 0 and 1, or a table does not keep them apart: two that differ in upper case only,
+    a word for a missing value, or a number among words.
+    """
+    if set(classes) == {0, 1}:  # also False and True
+        return None
+    words = [str(value).strip() for value in classes]
+    keys = {*map(class_key, words)}
+    numbers = sum(_NUMBER.fullmatch(key) is not None for key in keys)
+    if len(keys) < len(words) or 0 < numbers < len(words):
+        return None
+    return None if any(is_missing(word) or class_key(word) == NONE for word in words) else words
+
+
 def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOptions) -> list[str]:
     """Find the targets that are read as words, by the first rows of a table or by the options.
 
@@ -85,8 +103,9 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
         rows = table.peek(size)
         return {name: [row[place] for row in rows] for name, place in zip(names, places, strict=True)}
 
-    first = cells(FIRST_ROWS)
-    if any(not count_classes(texts, options.written) for texts in first.values()):
+    numbers = any(map(_is_number, options.positive))
+    first = cells(sys.maxsize if numbers else FIRST_ROWS)
+    if not numbers and any(not count_classes(texts, options.written) for texts in first.values()):
         first = cells(MORE_ROWS)
     return [
         name
@@ -98,13 +117,22 @@ def find_word_columns(table: MoleculeTable, names: Sequence[str], options: FitOp
 def _has_names_of_classes(
     texts: Sequence[str], kind: Kind | None, options: FitOptions, *, alone: bool
 ) -> bool:
-    """Return whether the cells of a target are read as words; `alone` is whether it is the only one."""
+    """Return whether the cells of a target are read as words; `alone` is whether it is the only one.
+
+    So are two numbers such as 1 and 2, if the kind is classification and `positive` has one of them.
+    """
     if kind == "multiclass" or (options.order and alone):
         return True
-    if kind == "regression" or not has_words(texts, options.written):
+    if kind == "regression":
         return False
     keys = {*map(class_key, count_classes(texts, options.written))}
-    return bool(options.positive) or not keys <= TRUTH.keys()
+    if kind == "classification" and not keys <= {"0", "1"} and keys & {*map(class_key, options.positive)}:
+        return True
+    return has_words(texts, options.written) and (bool(options.positive) or not keys <= TRUTH.keys())
+
+
+def _is_number(word: str) -> bool:
+    return _NUMBER.fullmatch(class_key(word)) is not None and class_key(word) not in TRUTH
 
 
 def _check_options(options: FitOptions, *, alone: bool) -> None:
@@ -140,7 +168,8 @@ def read_classes(
         MolsliceError: A column has too few or too many classes, a cell is not one of them, a word of
             `positive` is not a class, or no target has the classes of an order.
     """
-    result, unused = ReadClasses(), {class_key(word): word for word in options.positive}
+    result, named = ReadClasses(), [class_key(word) for word in options.positive]
+    unused = [*named]
     kinds, waiting = dict(zip(names, options.kinds_of(names), strict=True)), [*options.order]
     for name, cells in texts.items():
         counts, column = _count_classes(cells, options), f"{path}, column {name!r}"
@@ -149,7 +178,8 @@ def read_classes(
             raise MolsliceError(f"{column} has {' and '.join(counts) or 'no value'}; {unread}")
         result.meanings += [f"{name}: {unread}"] if unread else []
         known = {word: KNOWN_CLASSES.get(class_key(word)) for word in counts}
-        chosen = [word for word in counts if class_key(word) in unused]
+        spelled = {class_key(word): word for word in counts}
+        chosen = [spelled[key] for key in (*unused, *named) if key in spelled]
         order = () if kinds[name] == "classification" else _find_order(counts, options.order, names, column)
         waiting = [one for one in waiting if one != order]
         asked = bool(order) or kinds[name] == "multiclass"
@@ -167,13 +197,15 @@ def read_classes(
             result.types[name] = TargetType("multiclass", SeveralClasses(classes, ordered=bool(order)))
         else:
             result.types[name] = TargetType("classification", words=classes)
-            unused.pop(class_key(classes[-1]), None)
+            if (key := class_key(classes[-1])) in unused:
+                unused.remove(key)
         result.values[name] = class_numbers(cells, name, where, classes, options.written)
         result.meanings.append(_describe(name, classes, counts, ordered=bool(order)))
     if unused:
         listed = ", ".join(word for one in result.types.values() for word in one.words)
+        word = next(word for word in options.positive if class_key(word) == unused[0])
         raise MolsliceError(
-            f"{path}: no target has the two classes of which {next(iter(unused.values()))!r} is one"
+            f"{path}: no target has the two classes of which {word!r} is one"
             + (f"; classes: {listed}" if listed else "")
         )
     if waiting:
@@ -232,7 +264,7 @@ def _refuse_numbers(
     Raises:
         MolsliceError: There is one; the message names its row.
     """
-    numbers = {word for word in counts if _NUMBER.fullmatch(class_key(word)) and class_key(word) not in TRUTH}
+    numbers = {word for word in counts if _is_number(word)}
     if numbers and len(numbers) < len(counts):
         row = next(place for place, cell in enumerate(cells) if cell.strip() in numbers)
         raise MolsliceError(

@@ -474,7 +474,7 @@ def test_data_that_cannot_be_used_are_refused_in_words(X, y, message):
             [["a", "b"], ["b", "c"], ["a", "d"]] * 8,
             "each of several columns needs two classes, got 3 classes",
         ),
-        (["a", "b", *["c", "d"] * 11], "trained without the class '0' of 'y'"),
+        (["a", "b", *["c", "d"] * 11], "trained without the class 'a' of 'y'"),
         (SIZE + 0.5, "Unknown label type: continuous"),
         (None, "requires y to be passed"),
     ],
@@ -578,7 +578,10 @@ def test_three_classes_have_a_probability_each(ordered, tmp_path):
     assert model.predict_set(SMILES, 0.7).shape == (ROWS, 3)
     assert model.about_["options"]["class_weight"] == "balanced"
     model.save(tmp_path / "model")
-    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(SMILES), probable[:-1].astype("f4"))
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(SMILES), probable[:-1].astype("f4"))
+    assert loaded.columns == ("y_10", "y_20", "y_30")
+    assert loaded.predict_with_errors(SMILES).labels == [(str(label),) for label in chosen]
 
 
 def test_words_have_the_given_order():
@@ -594,6 +597,43 @@ def test_words_have_the_given_order():
     )
     np.testing.assert_array_equal(model.predict(SMILES), names[by_number.predict(SMILES)])
     assert model.predict(["C(", "CCO"])[0] is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "column", "positive"),
+    [
+        (["No", "yes"], "y_yes", True),
+        (["yes", "No"], "y_yes", False),
+        ([1, 2], "y_2", True),
+        ([10.0, 9.0], "y_10.0", False),
+        ([False, True], "y", True),
+        ([0, 1], "y", True),
+        (["a", "A"], "y", False),
+        (["1", "b"], "y", True),
+        (["none", "some"], "y", True),
+    ],
+)
+def test_two_classes_keep_their_names_in_the_saved_folder(labels, column, positive, tmp_path):
+    y = np.array(labels)[(BIG == "yes").astype(int)]
+    model = MolsliceClassifier(**FAST).fit(SMILES, y)
+    assert model.score(SMILES, y) > 0.8
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.columns == (column,)
+    np.testing.assert_array_equal(loaded.predict(SMILES), model.predict_proba(SMILES)[:, 1].astype("f4"))
+    assert (np.corrcoef(loaded.predict(SMILES), SIZE)[0, 1] > 0) == positive
+
+
+def test_words_of_several_columns_are_kept(tmp_path):
+    y = np.stack([BIG, np.where(BIG == "yes", "2", "1"), np.where(BIG == "yes", "no", "yes")], axis=1)
+    model = MolsliceClassifier(**FAST).fit(SMILES, y)
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").columns == ("y0_yes", "y1_2", "y2_yes")
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "model").predict(SMILES),
+        np.stack([pair[:, 1] for pair in model.predict_proba(SMILES)], 1).astype("f4"),
+    )
+    assert (model.predict(SMILES) == y).mean() > 0.5
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,32 @@ def test_which_word_is_class_1(target, options, pair, table, tmp_path):
     assert fit_table(table, target, tmp_path / "model", **options)["class_words"] == {target: pair}
 
 
+@pytest.mark.parametrize(
+    ("positive", "pairs"),
+    [
+        (["no"], (["yes", "no"], ["yes", "no"])),
+        (["no", "no"], (["yes", "no"], ["yes", "no"])),
+        (["no", "yes"], (["yes", "no"], ["no", "yes"])),
+        (["yes", "no"], (["no", "yes"], ["yes", "no"])),
+    ],
+)
+def test_the_words_of_class_1_of_two_targets_with_the_same_classes(positive, pairs):
+    cells = {"a": ["yes", "no", "yes"], "b": ["no", "yes", ""]}
+    read = read_classes(cells, ["a", "b"], FitOptions(positive=tuple(positive)), "in.csv", str)
+    assert tuple([*one.words] for one in read.types.values()) == pairs
+
+
+def test_two_numbers_are_classes_if_one_is_named(table, tmp_path, smiles):
+    rows = [f"{text},{1 + (place >= 55)}" for place, text in enumerate((smiles * 5)[:80])]
+    written = tmp_path / "in.csv"
+    written.write_text("smiles,label\n" + "\n".join(dict.fromkeys(rows)) + "\n")
+    options = {"kind": "classification", "positive": "1", "duplicates": "keep", "split": "random"}
+    about = fit_table(written, "label", tmp_path / "model", **options)
+    assert about["class_words"] == {"label": ["2", "1"]}
+    with pytest.raises(MolsliceError, match="neither 0 nor 1"):
+        fit_table(written, "label", tmp_path / "other", **(options | {"positive": ()}))
+
+
 def test_the_chosen_word_only_exchanges_the_classes(words, table, tmp_path, smiles):
     other = tmp_path / "model"
     fit_table(table, "block", other, positive="nonblocker")

@@ -54,6 +54,8 @@ def find_smiles_column(table: Table, *, alone: bool = False) -> str:
             f"{table.path}: the first line contains the SMILES {headless!r} instead of column names. Add "
             "column names" + (", or name the file .smi if each line is a SMILES and a name" * (not alone))
         )
+    if not table.names:
+        raise MolsliceError(f"{table.path} has no columns")
     if (alone and len(table.names) == 1) or not table.peek(1):
         return table.names[0]
     if len(likely) == 1:
