@@ -177,6 +177,8 @@ class Attention(nn.Module, ABC):
         """
         if not context.is_checked:
             self.check_input(tokens, context)
+        if not torch.compiler.is_compiling() and not tokens.shape[1]:
+            return AttentionOutput(tokens)
         if not self.spec.cross and (
             context.all_real or (context.any_padding and self.ignores_padding(tokens, context))
         ):

@@ -186,6 +186,10 @@ class Encoder(nn.Module):
         super().__init__()
         rates = [0.0] * num_layers if drop_path is None else drop_path
         preferred = ATTENTIONS.find(attention.name).traits.preferred_pair_bias
+        if attention.pair_bias not in (None, "none") and not uses_pair_bias:
+            raise MolsliceError(
+                f"attention.pair_bias is {attention.pair_bias}, but only the model graphormer has a pair bias"
+            )
         self.pair_bias_mode = (attention.pair_bias or preferred) if uses_pair_bias else "none"
         if pair_state and self.pair_bias_mode == "none":
             raise MolsliceError("model.pair_state changes the pair bias, but attention.pair_bias is none")

@@ -102,3 +102,15 @@ def test_dropout_of_pair_weights_acts_in_training_only():
     assert not torch.equal(attention(TOKENS, context).tokens, attention(TOKENS, context).tokens)
     attention.eval()
     assert torch.equal(attention(TOKENS, context).tokens, attention(TOKENS, context).tokens)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_sequences_without_places_are_returned(name, causal):
+    if causal and not ATTENTIONS.find(name).traits.causal:
+        return
+    attention = build_attention(name, AttentionSpec(dim=16, num_heads=4, causal=causal, max_tokens=8))
+    tokens = torch.zeros(2, 0, 16, requires_grad=True)
+    output = attention(tokens, TokenContext(torch.zeros(2, 0, dtype=torch.bool))).tokens
+    assert output.shape == (2, 0, 16)
+    output.sum().backward()

@@ -132,8 +132,7 @@ def test_the_configured_way_of_the_pair_bias_reaches_every_layer(name):
             encoder.pair_bias_mode,
             *(layer.attention.spec.pair_bias_mode for layer in encoder.layers),
         } == {expected}
-    # a caller without a bias has no use for a way
-    assert build(name, mode=traits.pair_bias[-1]).pair_bias_mode == "none"
+    assert build(name).pair_bias_mode == "none"
 
 
 MOLECULES, IDS = DataSpec(1), DataSpec(9, "ids", vocabulary_size=9, max_tokens=16)
@@ -199,3 +198,11 @@ def test_first_rows_are_the_first_rows_of_the_whole_result(name, options):
     )
     for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["mix", "logits"])
+def test_a_pair_bias_is_refused_without_one(mode):
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ffn_dim": 8}
+    with pytest.raises(MolsliceError, match=f"attention.pair_bias is {mode}, but only the model graphormer"):
+        Encoder(AttentionChoice("softmax", pair_bias=mode), **sizes)
+    Encoder(AttentionChoice("softmax", pair_bias="none"), **sizes)
