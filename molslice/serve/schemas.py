@@ -132,6 +132,9 @@ class Row(BaseModel):
 
     smiles: str = Field(description="as in the request")
     values: dict[str, float | None] | None = Field(description="prediction of each target; null if it failed")
+    classes: dict[str, str] | None = Field(
+        None, description="predicted class of each target of several classes; null for a model without one"
+    )
     uncertainty: Uncertainty | None = Field(None, description="null unless an interval is asked for")
     domain: Domain | None = Field(None, description="null unless it is asked for")
     probability: float | None = Field(None, description="of all goals; missing without goals")

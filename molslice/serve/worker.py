@@ -206,13 +206,16 @@ def _prediction_rows(
 ) -> list[dict[str, Any]]:
     """Return predictions as the rows that `/predict` answers."""
     rows = []
+    several = [name for name, one in zip(predictor.target_names, predictor.types, strict=True) if one.several]
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         is_read = error is None
+        labels = predictions.labels[place] if predictions.labels is not None and is_read else None
         compared = predictions.domain[place] if predictions.domain is not None else None
         rows.append(
             {
                 "smiles": text,
                 "values": _by_column(predictor, predictions.values[place]) if is_read else None,
+                "classes": None if labels is None else dict(zip(several, labels, strict=True)),
                 "uncertainty": _uncertainty(predictor, predictions, place)
                 if is_read and with_uncertainty
                 else None,

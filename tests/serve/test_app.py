@@ -32,6 +32,7 @@ def test_predictions_are_those_of_the_model(client, model_folders):
     assert rows[1] == {
         "smiles": "not one",
         "values": None,
+        "classes": None,
         "uncertainty": None,
         "domain": None,
         "error": "text after the SMILES: 'one'; give the SMILES alone",

@@ -98,7 +98,9 @@ def test_several_classes_have_a_column_each_and_one_set(client, fitted):
     assert [found["values"][column] for column in columns] == pytest.approx(wanted.values[0].tolist())
     assert found["uncertainty"]["set"] == dict.fromkeys(columns, wanted.set_members(0)[0])
     assert found["uncertainty"]["calibrated"] is None
+    assert found["classes"] == {"length": wanted.labels[0][0]}
     assert answer["predictions"][1]["values"] is None
+    assert answer["predictions"][1]["classes"] is None
 
 
 def test_nothing_is_added_unless_it_is_asked_for(client):
