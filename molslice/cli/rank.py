@@ -248,7 +248,7 @@ def _tell(ranker: "Ranker", ranked: "RankedTable", args: argparse.Namespace) -> 
     if left_out:
         tell(f"molecules left out: {', '.join(left_out)}")
     elif ranked.trained:
-        tell(f"molecules of the training table, which are marked: {ranked.trained:,}")
+        tell(f"molecules of the training table (in_training with --output or --json): {ranked.trained:,}")
     if ranker.options.domain is None:
         tell(f"{ranker.predictor.name} has no training molecules to compare with")
     for note in ranker.notes:

@@ -153,3 +153,9 @@ def test_rows_out_are_rows_in(values):
         assert len(rows) == len(values)
         for value, row in zip(values, rows, strict=True):
             assert row == value if isinstance(value, str) else isinstance(row, Unreadable)
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame(), pd.DataFrame(index=[1, 2])])
+def test_a_frame_without_columns_is_refused(model, table):
+    with pytest.raises(MolsliceError, match="has no columns"):
+        model.predict(table)
