@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -467,14 +468,18 @@ class QueryKeyValueAttention(Attention):
         return key, self.mix_pairs(self.split_heads(self.value(memory)), context), memory_mask
 
 
-def check_least(attention: str, least: int, **options: float | None) -> None:
-    """Check that options of an attention are at least `least`, or None.
+def check_least(attention: str, least: int, **options: int | None) -> None:
+    """Check that options of an attention are integers of at least `least`, or None.
 
     Raises:
-        MolsliceError: An option is less.
+        MolsliceError: An option is less, or no integer.
     """
     for option, value in options.items():
-        if value is not None and value < least:
+        if value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise MolsliceError(f"{attention}: invalid {option} {value!r}; expected an integer")
+        if value < least:
             raise MolsliceError(f"{attention} takes {option} of at least {least}, got {value}")
 
 

@@ -1,6 +1,7 @@
 """Flow attention: conservation of flow in place of softmax, in linear time."""
 
 from dataclasses import replace
+from numbers import Real
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
@@ -158,7 +159,7 @@ class Flow(QueryKeyValueAttention):
         check_choice("flow", "phi", phi, get_args(Phi))
         check_choice("flow", "competition", competition, (*get_args(Activation), None))
         check_choice("flow", "allocation", allocation, (*get_args(Activation), None))
-        if clamp is not None and clamp <= 0:
+        if clamp is not None and not (isinstance(clamp, Real) and clamp > 0):
             raise MolsliceError(f"flow takes a positive clamp or null, got {clamp}")
         if phi == "relu" and spec.causal:
             raise MolsliceError(

@@ -1,5 +1,7 @@
 """Singular attention: the attention matrix as a learned decomposition, in linear time."""
 
+import math
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits, check_least
 from molslice.ops.masked import masked_mean, masked_softmax, pair_mask, zero_padding
-from molslice.types import AttentionOutput, AttentionSpec, TokenContext
+from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
 class Singular(Attention):
@@ -60,7 +62,10 @@ class Singular(Attention):
         diagonal_weight: float = 0.01,
     ) -> None:
         check_least("singular", 1, rank=rank)
-        check_least("singular", 0, orthogonal_weight=orthogonal_weight, diagonal_weight=diagonal_weight)
+        weights = {"orthogonal_weight": orthogonal_weight, "diagonal_weight": diagonal_weight}
+        for option, weight in weights.items():
+            if not (isinstance(weight, Real) and 0 <= weight < math.inf):
+                raise MolsliceError(f"singular takes {option} of at least 0, got {weight}")
         super().__init__(spec)
         self.rank = spec.head_dim if rank is None else rank
         self.orthogonal_weight, self.diagonal_weight = orthogonal_weight, diagonal_weight

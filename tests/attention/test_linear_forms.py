@@ -282,7 +282,13 @@ def test_the_weights_scale_their_parts_of_the_penalty():
     [
         ("flow", {"clamp": 0.0}, "positive clamp"),
         ("singular", {"rank": 0}, "rank of at least 1"),
+        ("flow", {"clamp": float("nan")}, "positive clamp"),
+        ("flow", {"clamp": "1"}, "positive clamp"),
         ("singular", {"diagonal_weight": -1.0}, "diagonal_weight of at least 0, got -1.0"),
+        ("singular", {"orthogonal_weight": float("nan")}, "orthogonal_weight of at least 0, got nan"),
+        ("nystrom", {"landmarks": 2.5}, "invalid landmarks 2.5; expected an integer"),
+        ("nystrom", {"landmarks": "x"}, "invalid landmarks 'x'; expected an integer"),
+        ("local", {"window": float("nan")}, "invalid window nan; expected an integer"),
     ],
 )
 def test_bad_options_are_refused_by_name(name, options, message):
