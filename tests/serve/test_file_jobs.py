@@ -362,3 +362,9 @@ def test_workbooks_are_offered_where_openpyxl_is_installed(client, monkeypatch):
     assert client.get("/limits").json()["formats"] == ["csv", "sdf", "xlsx"]
     monkeypatch.setattr("molslice.serve.file_jobs.find_spec", lambda name: None)
     assert client.get("/limits").json()["formats"] == ["csv", "sdf"]
+
+
+def test_an_unknown_parameter_of_an_upload_is_refused(client):
+    answer = upload(client, intervall=0.9)
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "unknown parameter 'intervall'; choices: name, model, interval, domain"
