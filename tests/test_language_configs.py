@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from molslice.cli import main
 from molslice.config import load_config
 from molslice.config.entries import describe_data
 from molslice.data import DATASETS, build_dataset
@@ -60,7 +61,7 @@ def test_the_small_one_trains_on_small_files(tmp_path):
     assert summary["test"]["perplexity"]["next_token"] < 50 / 2
 
 
-def test_a_context_gives_the_perplexity_of_a_token_by_token_form(tmp_path):
+def test_a_context_gives_the_perplexity_of_a_token_by_token_form(tmp_path, capsys, caplog):
     lines = [f" word {number % 7} and {number * number % 5} more \n" for number in range(40)]
     for name in ("valid", "test"):
         (tmp_path / f"{name}.txt").write_text("".join(lines[: 40 if name == "valid" else 11]))
@@ -97,6 +98,10 @@ def test_a_context_gives_the_perplexity_of_a_token_by_token_form(tmp_path):
         assert result["perplexity"] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
         perplexities.append(result["perplexity"])
     assert perplexities[1] != pytest.approx(perplexities[0], rel=1e-3)
+    assert main(["evaluate", str(tmp_path / "run"), "--data.context", "7"]) == 0
+    printed = capsys.readouterr()
+    assert f"{perplexities[1]:.3f}" in printed.out
+    assert "rows of the training" not in printed.err + caplog.text
 
 
 def test_the_data_set_of_both_can_be_fetched():

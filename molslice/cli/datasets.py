@@ -78,7 +78,8 @@ def find_model_data(
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
     same_content = not fragment and treats_alike and set(keys) <= PLACES
-    if not names_data(overrides) and (difference := _difference(predictor, dataset, content=same_content)):
+    is_comparable = not names_data(overrides) and "data.context" not in keys  # which adds rows
+    if is_comparable and (difference := _difference(predictor, dataset, content=same_content)):
         if same_division:
             raise MolsliceError(f"cannot calibrate: {difference}")
         logger.warning("%s", difference)
