@@ -78,10 +78,10 @@ def words_of_classes(classes: Sequence[Any]) -> list[str] | None:
     None if the classes are 0 and 1, or a table does not keep them apart: two that differ in upper case only,
     a word for a missing value, or a number among words.
     """
-    if set(classes) == {0, 1}:  # also False and True
-        return None
     words = [str(value).strip() for value in classes]
     keys = {*map(class_key, words)}
+    if set(classes) == {0, 1} or keys == {"0", "1"}:  # also False and True, or texts
+        return None
     numbers = sum(_NUMBER.fullmatch(key) is not None for key in keys)
     if len(keys) < len(words) or 0 < numbers < len(words):
         return None

@@ -608,6 +608,7 @@ def test_words_have_the_given_order():
         ([10.0, 9.0], "y_10.0", False),
         ([False, True], "y", True),
         ([0, 1], "y", True),
+        (["0", "1"], "y", True),
         (["a", "A"], "y", False),
         (["1", "b"], "y", True),
         (["none", "some"], "y", True),
