@@ -124,6 +124,12 @@ class SmilesPredictor(ABC):
         return tuple(self.targets.names)
 
     @property
+    def labeled_targets(self) -> tuple[str, ...]:
+        """Names of the targets of several classes, which `Predictions.labels` has."""
+        named = zip(self.target_names, self.types, strict=True)
+        return tuple(name for name, one in named if one.several is not None)
+
+    @property
     def measured_columns(self) -> tuple[str, ...]:
         """The column of each target in the table that was learned."""
         return self.target_names
@@ -175,10 +181,7 @@ class SmilesPredictor(ABC):
         """
         taken, types = list(taken), self.types
         columns = distinct_columns(self.columns, taken=taken)
-        several = [
-            name for name, one in zip(self.target_names, types, strict=True) if one.several is not None
-        ]
-        labels = iter(distinct_columns(several, taken=[*taken, *columns]))
+        labels = iter(distinct_columns(self.labeled_targets, taken=[*taken, *columns]))
         # the column of a target of one column, or of the chosen class
         names = [
             columns[of_target.start] if one.several is None else next(labels)

@@ -315,10 +315,9 @@ def _add_files(app: FastAPI, service: Service) -> None:
         domain: Annotated[bool, Query(description="as in /predict")] = False,
     ) -> FileStatus:
         """Upload a table as the body of the request, also packed with gzip, to predict all its rows."""
-        if unknown := request.query_params.keys() - {"name", "model", "interval", "domain"}:
-            raise HTTPException(
-                422, f"unknown parameter {min(unknown)!r}; choices: name, model, interval, domain"
-            )
+        known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+        if unknown := request.query_params.keys() - known:
+            raise HTTPException(422, f"unknown parameter {min(unknown)!r}; choices: {', '.join(known)}")
         job = service.files.create(service.find_model(model)["name"], name, interval, domain=domain)
         try:
             await _save(request, job)

@@ -206,7 +206,6 @@ def _prediction_rows(
 ) -> list[dict[str, Any]]:
     """Return predictions as the rows that `/predict` answers."""
     rows = []
-    several = [name for name, one in zip(predictor.target_names, predictor.types, strict=True) if one.several]
     for place, (text, error) in enumerate(zip(smiles, predictions.errors, strict=True)):
         is_read = error is None
         labels = predictions.labels[place] if predictions.labels is not None and is_read else None
@@ -215,7 +214,9 @@ def _prediction_rows(
             {
                 "smiles": text,
                 "values": _by_column(predictor, predictions.values[place]) if is_read else None,
-                "classes": None if labels is None else dict(zip(several, labels, strict=True)),
+                "classes": None
+                if labels is None
+                else dict(zip(predictor.labeled_targets, labels, strict=True)),
                 "uncertainty": _uncertainty(predictor, predictions, place)
                 if is_read and with_uncertainty
                 else None,
