@@ -120,8 +120,8 @@ def _check_units(
     numbers = [not of_target.has_classes for of_target in predictor.types]
     columns = columns_beside(numbers, options["unit_columns"], list(dataset.units_beside))
     if options["unit_columns"] is None and not any(columns) and dataset.units_beside:
-        found = " and ".join(map(repr, dataset.units_beside))
-        logger.warning("%s: the units in %s are not compared with the model's", dataset.source, found)
+        listed = " and ".join(map(repr, dataset.units_beside))
+        logger.warning("%s: the units in %s are not compared with the model's", dataset.source, listed)
     for column, predicted in zip(columns, predictor.target_units, strict=True):
         units = dataset.units_beside.get(column or "", [])
         expected = predicted or next(iter(units), "")

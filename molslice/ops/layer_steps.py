@@ -26,9 +26,8 @@ def draw_seed(tokens: Tensor, dropout: float) -> Tensor | None:
     """Return the seed of dropped entries, int64 [1] on the device of the tokens; None without dropout."""
     if not dropout:
         return None
-    if torch.compiler.is_compiling():  # it cannot trace the variable of the context
-        return torch.randint(2**62, (1,), device=tokens.device)
-    drawn = next(_DRAWN.get(), None)
+    # the compiler cannot trace the variable of the context
+    drawn = None if torch.compiler.is_compiling() else next(_DRAWN.get(), None)
     return torch.randint(2**62, (1,), device=tokens.device) if drawn is None else drawn
 
 

@@ -191,5 +191,5 @@ def test_rows_of_an_exact_map_where_the_kernel_mixes_and_sorts(name, device):
     context = TokenContext(mask, bias)
     assert attention.ignores_padding(tokens, context)
     rows = torch.tensor([0, 4])
-    found = attention.exact_rows(tokens, context, rows)
-    torch.testing.assert_close(found, attention.exact_map(tokens, context).weights[:, :, rows])
+    map_rows = attention.exact_rows(tokens, context, rows)
+    torch.testing.assert_close(map_rows, attention.exact_map(tokens, context).weights[:, :, rows])

@@ -94,13 +94,13 @@ def test_values_and_gradients_of_an_exchange(shape, dtype, device, form):
     values, weights, mask = draw(shape, dtype, device)
     columns, _ = mix_and_sort(values, weights, mask, exchanges=True)
     real = mask[:, :, None, None]
-    found, expected = columns.masked_fill(~real, 0.0), define_exchange(values, weights, mask)
     assert columns.dtype == dtype
+    exchanged, expected = columns.masked_fill(~real, 0.0), define_exchange(values, weights, mask)
     if dtype != torch.float32:  # the largest of values that are equal after rounding is another
-        assert close(found[:, 0], expected[:, 0], dtype)
-        assert close(found.sort(1).values, expected.sort(1).values, dtype)
+        assert close(exchanged[:, 0], expected[:, 0], dtype)
+        assert close(exchanged.sort(1).values, expected.sort(1).values, dtype)
         return
-    assert close(found, expected, dtype)
+    assert close(exchanged, expected, dtype)
     slope = torch.randn(shape, device=device)
     gradients = torch.autograd.grad((columns * slope).masked_fill(~real, 0.0).sum(), [values, weights])
     defined = torch.autograd.grad((expected * slope).sum(), [values, weights])

@@ -586,8 +586,8 @@ def test_json_lines_have_no_numbers_that_json_lacks(model, tmp_path):
     source = written(tmp_path / "in.jsonl", '{"smiles": "C", "x": NaN, "y": [NaN, -Infinity], "z": Infinity}')
     predict_table(model, source, tmp_path / "out.jsonl")
     text = (tmp_path / "out.jsonl").read_text()
-    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in {text}"))
-    assert (found["x"], found["y"], found["z"]) == (None, [None, "-Infinity"], "Infinity")
+    record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in {text}"))
+    assert (record["x"], record["y"], record["z"]) == (None, [None, "-Infinity"], "Infinity")
 
 
 def test_parquet_keeps_its_types(model, tmp_path):
