@@ -138,7 +138,14 @@ class Training:
         task = TASKS.build(config.task, model, targets, options={"loss": config.training.loss})
         self.config, self.device = config, fabric.device
         fixed_shapes = uses_fixed_shapes(config, dataset, fabric.device)
-        self.batches = TrainingBatches(dataset, rows, config.training, config.seed, fixed_shapes=fixed_shapes)
+        self.batches = TrainingBatches(
+            dataset,
+            rows,
+            config.training,
+            config.seed,
+            fixed_shapes=fixed_shapes,
+            mix_lengths=config.model.has_batch_norm,
+        )
         self.stepper = Stepper(fabric, task, config, self.batches)
         self.step_number = 0
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)

@@ -1,4 +1,4 @@
-"""Batch rows of similar length within a budget of padded tokens.
+"""Batch rows within a budget of padded tokens.
 
 Batches have any shape (`TokenBudgetBatches`), or one of a few (`FixedShapeBatches`).
 """
@@ -55,7 +55,7 @@ def ordered_batches(
 
 
 class TokenBudgetBatches:
-    """Batches of rows of similar length whose padded tokens stay within a budget.
+    """Batches of any shape whose padded tokens stay within a budget.
 
     A batch of b rows whose longest row has n tokens has b n padded tokens. `epoch(e)` depends only on the
     arguments and on e, so that a resumed run gets the same batches.
@@ -65,8 +65,9 @@ class TokenBudgetBatches:
         rows: Row numbers to batch; each occurs exactly once per epoch.
         token_budget: Maximum number of padded tokens per batch.
         batch_size: Maximum number of rows per batch.
-        shuffle: Whether to draw pools of rows at random, sort each pool by length, and shuffle the batches.
-            If False, all rows are sorted by length.
+        shuffle: Whether to draw the rows at random. If False, all rows are sorted by length.
+        mix_lengths: Whether a shuffled batch has rows of all lengths. If False, pools of rows are drawn, each
+            pool is sorted by length, and the batches are shuffled, so that little is padding.
         seed: Seed of the shuffling.
 
     Raises:
@@ -82,12 +83,13 @@ class TokenBudgetBatches:
         batch_size: int,
         shuffle: bool,
         seed: int,
+        mix_lengths: bool = False,
     ) -> None:
         self.rows = np.array(rows, dtype=np.int64)
         self._all_tokens = np.asarray(num_tokens)
         self.tokens = self._all_tokens[self.rows].astype(np.int64)
         self.token_budget, self.batch_size = token_budget, batch_size
-        self.shuffle, self.seed = shuffle, seed
+        self.shuffle, self.mix_lengths, self.seed = shuffle, mix_lengths, seed
         self._check()
 
     def _check(self) -> None:
@@ -110,6 +112,8 @@ class TokenBudgetBatches:
         if not self.shuffle:
             return [self.rows[batch] for batch in self._cut(np.argsort(self.tokens, kind="stable"))]
         generator = np.random.default_rng([self.seed, epoch])
+        if self.mix_lengths:
+            return [self.rows[batch] for batch in self._cut(generator.permutation(len(self.rows)))]
         batches: list[np.ndarray] = []
         for pool in self._pools(generator.permutation(len(self.rows))):
             batches += self._cut(pool[np.argsort(self.tokens[pool], kind="stable")])
@@ -128,11 +132,11 @@ class TokenBudgetBatches:
             yield order[start:stop]
 
     def _cut(self, order: np.ndarray) -> list[np.ndarray]:
-        """Cut rows sorted by length into consecutive batches, as large as the limits allow."""
+        """Cut rows into consecutive batches, as large as the limits allow."""
         tokens, batches, start = self.tokens[order], [], 0
         while start < len(order):
-            sizes = tokens[start : start + self.batch_size]
-            padded = sizes * np.arange(1, len(sizes) + 1)  # increasing, because the sizes are sorted
+            widths = np.maximum.accumulate(tokens[start : start + self.batch_size])
+            padded = widths * np.arange(1, len(widths) + 1)
             count = int(np.searchsorted(padded, self.token_budget, side="right"))
             batches.append(order[start : start + count])
             start += count

@@ -8,14 +8,15 @@ without memory). Models of sequences are in `sequences`. Models do not depend on
 Imports: `attention`, `ops`, `types`, `registry`, torch, numpy. Only `gin_virtual` imports PyG, when it is
 built.
 To add one: write `my_model.py` with a frozen dataclass `MyModelSpec(ModelSpec)`, without a list to edit. Its
-fields are the options under `model` in a configuration, `takes` declares the kinds of data, and `build`
-constructs the module from the spec, the choice of the attention and the properties of the data. The module
-maps a batch to `ModelOutput`. It declares in `parts` how its children are counted, and in `lookup_tables`
-which of its parameters are looked up by an integer.
+fields are the options under `model` in a configuration, `takes` declares the kinds of data, `has_batch_norm`
+declares batch norm, and `build` constructs the module from the spec, the choice of the attention and the
+properties of the data. The module maps a batch to `ModelOutput`. It declares in `parts` how its children are
+counted, and in `lookup_tables` which of its parameters are looked up by an integer.
 Reason: training from a prepared store and predicting from a prepared batch need no chemistry.
 """
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # the base class of all batch norms
 
 from molslice.model.base import AttentionChoice, ModelSpec
 from molslice.registry import Registry
@@ -31,8 +32,8 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
     """Construct the module of a spec. Its `forward` takes a batch and returns a `ModelOutput`.
 
     Raises:
-        MolsliceError: The model does not support the data, the attention or an option is unknown, or the
-            attention does not support the spec.
+        MolsliceError: The model does not support the data, the attention or an option is unknown, the
+            attention does not support the spec, or the model has batch norm and its spec does not declare it.
     """
     if data.tokens not in spec.takes:
         fit = ", ".join(name for name in MODELS.names() if data.tokens in MODELS.find(name).takes)
@@ -48,4 +49,10 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
         raise MolsliceError(
             f"model.name {spec.name!r} does not learn distances, which data.geometry is for; choices: {fit}"
         )
-    return spec.build(attention, data)
+    model = spec.build(attention, data)
+    if not spec.has_batch_norm and any(isinstance(part, _BatchNorm) for part in model.modules()):
+        raise MolsliceError(
+            f"model.name {spec.name!r} has batch norm, and batches of similar lengths spoil its statistics; "
+            f"set has_batch_norm = True in {type(spec).__name__}"
+        )
+    return model

@@ -42,6 +42,8 @@ class ModelSpec(ABC):
         uses_attention: Whether the model has an attention, which a configuration chooses.
         predicts_variance: Whether the model can return `ModelOutput.log_variance`.
         learns_distances: Whether the model can return `ModelOutput.distances`.
+        has_batch_norm: Whether the model has batch norm. Its statistics must represent the data, so its
+            training batches have rows of all lengths.
         name: Configuration name of the model, equal to the name of its file.
     """
 
@@ -51,6 +53,7 @@ class ModelSpec(ABC):
     uses_attention: ClassVar[bool] = True
     predicts_variance: ClassVar[bool] = False
     learns_distances: ClassVar[bool] = False
+    has_batch_norm: ClassVar[bool] = False
     name: str
 
     @property

@@ -35,6 +35,7 @@ class GinVirtualSpec(GraphormerSpec):
     needed: ClassVar[tuple[str, ...]] = ("num_layers", "dim")
     uses_attention: ClassVar[bool] = False
     learns_distances: ClassVar[bool] = False
+    has_batch_norm: ClassVar[bool] = True
 
     name: Literal["gin_virtual"] = "gin_virtual"
 

@@ -44,6 +44,7 @@ class TrainingBatches:
         rank: The index of this process, of `world`.
         world: Number of processes.
         fixed_shapes: Whether batches have a few shapes; see `FixedShapeBatches`.
+        mix_lengths: Whether batches of any shape have rows of all lengths; see `TokenBudgetBatches`.
 
     Raises:
         MolsliceError: `batch_size` is below the number of parts of a batch, or as `TokenBudgetBatches`.
@@ -59,6 +60,7 @@ class TrainingBatches:
         world: int = 1,
         *,
         fixed_shapes: bool = False,
+        mix_lengths: bool = False,
     ) -> None:
         self.fixed_shapes = fixed_shapes
         self.dataset, self.rank, self.world, self.accumulate = dataset, rank, world, config.accumulate
@@ -72,7 +74,7 @@ class TrainingBatches:
         self.order = (
             FixedShapeBatches(self.num_tokens, rows, **limits)
             if fixed_shapes
-            else TokenBudgetBatches(self.num_tokens, rows, shuffle=True, **limits)
+            else TokenBudgetBatches(self.num_tokens, rows, shuffle=True, mix_lengths=mix_lengths, **limits)
         )
         self.steps_per_epoch = len(self.order.epoch(0))
 

@@ -101,8 +101,8 @@ class WeightAverage:
     """A copy of a model with averaged weights: average += (1 - decay) (weights - average).
 
     The decay grows as (1 + t) / (10 + t) up to its value, so that the initial weights are forgotten early.
-    Batch norm statistics are averaged too, because a batch holds molecules of similar size and the last few
-    batches do not represent the data. Integer buffers are copied.
+    Batch norm statistics are averaged too, because the last few batches are a small sample of the data.
+    Integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -170,7 +170,13 @@ def _plan(
     config = config.with_training(fixed_shapes=fixed_shapes)
     share = fabric.global_rank, fabric.world_size
     batches = TrainingBatches(
-        dataset, rows["train"], config.training, config.seed, *share, fixed_shapes=fixed_shapes
+        dataset,
+        rows["train"],
+        config.training,
+        config.seed,
+        *share,
+        fixed_shapes=fixed_shapes,
+        mix_lengths=config.model.has_batch_norm,
     )
     epochs = resolve_epochs(config.training.max_epochs, len(rows["train"]))
     if epochs is not None:

@@ -142,9 +142,9 @@ def num_tokens():
     return np.random.default_rng(0).integers(2, 51, size=5000)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_every_row_once_within_the_limits(num_tokens, shuffle):
-    batches = batches_of(num_tokens, shuffle=shuffle).epoch(0)
+@pytest.mark.parametrize(("shuffle", "mix_lengths"), [(True, False), (False, False), (True, True)])
+def test_every_row_once_within_the_limits(num_tokens, shuffle, mix_lengths):
+    batches = batches_of(num_tokens, shuffle=shuffle, mix_lengths=mix_lengths).epoch(0)
     assert sorted(np.concatenate(batches).tolist()) == list(range(5000))
     for batch in batches:
         assert 1 <= len(batch) <= 16
@@ -163,14 +163,24 @@ def test_the_budget_is_used(num_tokens):
     assert np.mean(tokens) > 150
 
 
-def test_an_epoch_is_a_function_of_seed_and_number(num_tokens):
+@pytest.mark.parametrize("mix_lengths", [False, True])
+def test_lengths_are_mixed_for_batch_norm(num_tokens, mix_lengths):
+    batches = batches_of(num_tokens, token_budget=9999, mix_lengths=mix_lengths).epoch(0)
+    spreads = [num_tokens[batch].std() for batch in batches]
+    expected = num_tokens.std() if mix_lengths else 0.0
+    assert np.mean(spreads) == pytest.approx(expected, abs=0.1 * num_tokens.std())
+
+
+@pytest.mark.parametrize("mix_lengths", [False, True])
+def test_an_epoch_is_a_function_of_seed_and_number(num_tokens, mix_lengths):
     def epoch(seed, number):
-        return [batch.tolist() for batch in batches_of(num_tokens, seed=seed).epoch(number)]
+        batches = batches_of(num_tokens, seed=seed, mix_lengths=mix_lengths).epoch(number)
+        return [batch.tolist() for batch in batches]
 
     assert epoch(5, 3) == epoch(5, 3)
     assert epoch(5, 3) != epoch(5, 4)
     assert epoch(5, 3) != epoch(6, 3)
-    used = batches_of(num_tokens)
+    used = batches_of(num_tokens, mix_lengths=mix_lengths)
     used.epoch(0)
     assert [batch.tolist() for batch in used.epoch(3)] == epoch(5, 3)
 

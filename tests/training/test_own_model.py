@@ -10,9 +10,9 @@ import torch
 import molslice.model
 from molslice.config import config_from_mapping, config_to_mapping
 from molslice.folders.run import METRICS, read_run
-from molslice.model import MODELS
+from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.training.run import train
-from molslice.types import MolsliceError
+from molslice.types import DataSpec, MolsliceError
 
 SOURCE = '''
 from dataclasses import dataclass
@@ -86,3 +86,21 @@ def test_a_model_of_ones_own_is_built_and_trained_from_a_configuration(build_con
     assert run.config.model.width == 3
     assert type(run.model).__name__ == "AtomBag"
     assert all(torch.isfinite(weight).all() for weight in run.model.parameters())
+
+
+@pytest.mark.usefixtures("atom_bag")
+@pytest.mark.parametrize("declared", [False, True])
+def test_batch_norm_must_be_declared(monkeypatch, declared):
+    spec = MODELS.find("atom_bag")
+    build = spec.build
+    monkeypatch.setattr(
+        spec, "build", lambda *args: torch.nn.Sequential(build(*args), torch.nn.BatchNorm1d(1))
+    )
+    monkeypatch.setattr(spec, "has_batch_norm", declared)
+    if declared:
+        build_model(spec(), AttentionChoice(), DataSpec(1))
+        return
+    with pytest.raises(
+        MolsliceError, match="'atom_bag' has batch norm.* has_batch_norm = True in AtomBagSpec"
+    ):
+        build_model(spec(), AttentionChoice(), DataSpec(1))

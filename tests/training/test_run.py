@@ -19,6 +19,7 @@ from molslice.data.molecules.collate import collate
 from molslice.folders.run import CONFIG, METRICS, MODEL, SUMMARY, TENSORBOARD, read_run
 from molslice.tasks.base import MicroBatch
 from molslice.training import duration
+from molslice.training import run as training_run
 from molslice.training.batches import TrainingBatches, prefetch
 from molslice.training.run import train
 from molslice.types import MolsliceError
@@ -84,6 +85,24 @@ def test_targets_are_standardized_by_the_training_split(finished):
     assert targets.mean[0] == pytest.approx(known.mean())
     assert targets.std[0] == pytest.approx(known.std())
     assert targets.units == ("eV",)
+
+
+@pytest.mark.parametrize(("name", "mixed"), [("graphormer", False), ("gin_virtual", True)])
+def test_batches_of_a_model_with_batch_norm_have_all_lengths(
+    build_config, tmp_path, monkeypatch, name, mixed
+):
+    streams = []
+
+    def record(*args, **options):
+        streams.append(TrainingBatches(*args, **options))
+        return streams[-1]
+
+    monkeypatch.setattr(training_run, "TrainingBatches", record)
+    train(build_config(model={"name": name}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    [stream] = streams
+    tokens = stream.num_tokens
+    spreads = [tokens[rows].std() for rows in stream.order.epoch(0)]
+    assert (np.mean(spreads) > 0.5 * tokens.std()) == mixed
 
 
 @pytest.mark.slow
