@@ -112,6 +112,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
                 steps = measure_max_steps(stepper, evaluators["valid"], minutes, at_the_end, start)
                 config = _with_steps(config, steps)
             if fabric.is_global_zero:
+                _warn_of_long_warmup(config)
                 write_atomically(folder / DATA, json.dumps(data_identity(dataset), indent=2) + "\n")
                 write_atomically(folder / CONFIG, config_to_yaml(config))
             trainer = Trainer(
@@ -182,6 +183,17 @@ def _plan(
     if epochs is not None:
         config = _with_steps(config, epochs * batches.steps_per_epoch)
     return _Plan(config, rows, targets, batches, task_options, source)
+
+
+def _warn_of_long_warmup(config: RunConfig) -> None:
+    warmup, steps = config.optimizer.warmup_steps, config.training.max_steps
+    if warmup is not None and steps is not None and warmup >= steps:
+        logger.warning(
+            "optimizer.warmup_steps is %d, but the training has %d steps: the learning rate never reaches "
+            "optimizer.lr",
+            warmup,
+            steps,
+        )
 
 
 def _with_steps(config: RunConfig, steps: int) -> RunConfig:

@@ -51,7 +51,7 @@ def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device)
     """
     supported = {
         f"the data {dataset.source}": dataset.has_fixed_shapes,
-        f"the model {config.model.name}": config.model.takes_adjacency,
+        f"the model {config.model.name}": config.model.takes_adjacency and not config.model.has_batch_norm,
         f"the task {config.task}": TASKS.find(config.task).has_fixed_steps,
     }
     missing = [name for name, is_supported in supported.items() if not is_supported]

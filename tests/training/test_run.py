@@ -305,6 +305,14 @@ def test_a_full_disk_leaves_nothing_half_written(build_config, tmp_path, monkeyp
     assert (tmp_path / "run" / "metrics.csv").is_file()
 
 
+@pytest.mark.parametrize("warmup", [3, 4])
+def test_a_warmup_that_does_not_end_is_reported(build_config, tmp_path, caplog, warmup):
+    config = build_config(training={"max_steps": 4}, optimizer={"warmup_steps": warmup})
+    train(config, tmp_path / "run", quiet=True)
+    message = "warmup_steps is 4, but the training has 4 steps: the learning rate never reaches optimizer.lr"
+    assert (message in caplog.text) == (warmup == 4)
+
+
 def test_without_a_terminal_nothing_is_printed(build_config, tmp_path, capfd):
     train(build_config(training={"max_steps": 4}), tmp_path / "run")
     printed = capfd.readouterr()

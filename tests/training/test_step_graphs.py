@@ -13,6 +13,7 @@ from molslice.attention import ATTENTIONS
 from molslice.data import build_dataset
 from molslice.folders.run import read_config
 from molslice.model import build_model
+from molslice.model.graphormer import GraphormerSpec
 from molslice.ops import path_codes
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
@@ -350,7 +351,7 @@ def test_a_run_records_its_kind_of_batches(build_config, tmp_path):
         )
 
 
-def test_what_has_no_fixed_shapes_is_named(build_config):
+def test_what_has_no_fixed_shapes_is_named(build_config, monkeypatch):
     config = build_config()
     dataset = build_dataset(config.data.name, dict(config.data.options))
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -365,6 +366,9 @@ def test_what_has_no_fixed_shapes_is_named(build_config):
     assert not uses(False, cuda)
     assert not uses(None, cuda, task="pretraining")
     assert not uses(None, cuda, model={"name": "gin_virtual"})
+    with monkeypatch.context() as patch:  # fixed shapes have rows of similar lengths
+        patch.setattr(GraphormerSpec, "has_batch_norm", True)
+        assert not uses(None, cuda)
     with pytest.raises(MolsliceError, match="not available with the task pretraining"):
         uses(True, cpu, task="pretraining")
     with pytest.raises(MolsliceError, match="not available with the model gin_virtual"):
