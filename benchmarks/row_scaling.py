@@ -43,8 +43,13 @@ VALIDATIONS = 20  # of each run
 STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 80_005: 20_000}
 BATCH = 64
 RATE = "optimizer.lr"
-MUON, ADAMW = ({"optimizer.name": name, RATE: rate} for name, rate in (("muon", "3e-3"), ("adamw", "1e-3")))
-PLAIN = {"model.local": "null", "data.geometry": "false", "training.batch_size": str(BATCH), **MUON}
+PLAIN = {
+    "model.local": "null",
+    "data.geometry": "false",
+    "training.batch_size": str(BATCH),
+    "optimizer.name": "muon",
+    RATE: "3e-3",
+}
 PAIR_STATE, MESSAGES = {"model.pair_state": "true"}, {"model.local": "gine"}
 BOTH = {**PAIR_STATE, **MESSAGES}
 MAX_EXCHANGE, MIX_PLUS_SORT = "slice_sort:order=max_exchange", "slice_sort:form=mix_plus_sort"
@@ -68,8 +73,8 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
     "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
     "softmax, 8 layers": ("softmax", {"model.num_layers": "8"}),
-    "GIN-virtual": ("softmax", {"model.name": "gin_virtual", **ADAMW}),
-    "GPS": ("softmax", {"model.name": "gps", **ADAMW}),
+    "GIN-virtual": ("softmax", {"model.name": "gin_virtual"}),
+    "GPS": ("softmax", {"model.name": "gps"}),
 }
 CHEMPROP, CHEMPROP_RATE = "chemprop", "2e-3"
 DIM, CHEMPROP_DIM = 64, 300
