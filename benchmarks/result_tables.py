@@ -702,6 +702,7 @@ TASKS = {
     "japanese_vowels": "JapaneseVowels",
     "uwave": "UWaveGestureLibrary",
 }
+AT_CHANCE = {"pathfinder"}  # tasks that no attention has learned, whose order means nothing
 # experiments with the configuration of another experiment, whose result is in its header
 FURTHER = ("listops_orders", "listops_flow", "listops_others", "r8_others", "r8_ranks", "imdb_others")
 COLUMNS = (
@@ -730,7 +731,9 @@ def sequence_tasks() -> str:
                 f"{title} ({seeds} seed{'s' * (seeds > 1)})",
                 *(percent(entries[column]["test"]) if column in entries else "" for column in COLUMNS),
                 range_of_minutes(result["entries"]),
-                f"{order['pairs'] - len(order['turned'])} of {order['pairs']}" if order["pairs"] else "",
+                f"{order['pairs'] - len(order['turned'])} of {order['pairs']}"
+                if order["pairs"] and name not in AT_CHANCE
+                else "",
             ]
         )
         published = [entries[column]["published"] if column in entries else None for column in COLUMNS]
@@ -810,6 +813,7 @@ STATES = {
 }
 DEFAULTS = re.compile(r":(order=ascending|form=sort_of_mix|placement=index)")
 LEVEL = 0.95
+UNPAIRED = {"control", "measure"}  # keys of rows that are no attention of their own
 
 
 class Unit(NamedTuple):
@@ -870,7 +874,7 @@ def paper_pairs() -> str:
             known = [
                 (method, ours[row["entry"]], float(row["values"][place]))
                 for method, row in table["rows"].items()
-                if row["values"][place] is not None and row["entry"] in ours and "measure" not in row
+                if row["values"][place] is not None and row["entry"] in ours and not UNPAIRED & row.keys()
             ]
             for (first, values, value), (second, others, other) in itertools.combinations(known, 2):
                 difference = welch_difference(values, others)
