@@ -4,8 +4,8 @@
 except the loss, the width and the aggregation are the defaults of chemprop's command line: three
 message-passing steps of width 300, one hidden layer of 300, batch size 64, a learning rate that warms up and
 decays to a tenth of its maximum, and the weights of the epoch with the smallest validation loss. The loss is
-the absolute error, which is the reported metric. The aggregation is the mean of the atoms, or with `norm` the
-default of chemprop 2.3, their sum divided by 100.
+the absolute error, which is the reported metric. The aggregation is the mean of the atoms; `norm`, the
+default of chemprop 2.3, is their sum divided by 100.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True, help="largest learning rate of the schedule")
     parser.add_argument("--width", type=int, default=300, help="of the messages")
-    parser.add_argument("--aggregation", choices=list(AGGREGATIONS), default="norm")
+    parser.add_argument("--aggregation", choices=list(AGGREGATIONS), default="mean")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

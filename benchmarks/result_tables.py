@@ -811,7 +811,7 @@ STATES = {
     "open": "not measured",
     "no_data": "no data here",
 }
-DEFAULTS = re.compile(r":(order=ascending|form=sort_of_mix|placement=index)")
+UNNAMED = re.compile(r":(order=ascending|form=sort_of_mix|placement=index|block=16)")
 LEVEL = 0.95
 UNPAIRED = {"control", "measure"}  # keys of rows that are no attention of their own
 
@@ -991,8 +991,8 @@ def our_result(entry: Entry, measure: str = "", *, unit: Unit) -> str:
 
 
 def plain_label(entry: Entry) -> str:
-    """Return the label of an entry without options that have their default."""
-    return DEFAULTS.sub("", entry["label"])
+    """Return the label of an entry without the options that the rows do not name."""
+    return UNNAMED.sub("", entry["label"])
 
 
 def with_interval(difference: Difference, unit: Unit) -> str:

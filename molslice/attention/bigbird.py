@@ -28,7 +28,8 @@ class Bigbird(QueryKeyValueAttention):
     key counts once. The random blocks of each head and block are drawn without replacement from the blocks
     not attended otherwise, by a hash of (`seed`, layer, head, block, draw) modulo the number of remaining
     blocks. They therefore depend on the real tokens only. If fewer than `num_random` blocks remain, all of
-    them are used. With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With
+    them are used: a sequence of at most `num_global` + 3 + `num_random` blocks has the result of `softmax`.
+    With `pair_bias: logits`, S + E is added to the scores that are computed (ours). With
     `mix`, softmax(S + E) V replaces V (ours).
 
     Args:
