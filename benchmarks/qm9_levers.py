@@ -82,6 +82,10 @@ ENTRIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "Muon, messages, distances": (6000, {**MESSAGES, **GEOMETRY}),
     "Muon, messages, dropout, distances": (6500, {**MESSAGES, **DROPOUT, **GEOMETRY}),
     "Muon, messages, distances, 4 x 80": (4800, {**MESSAGES, **GEOMETRY, **WIDER}),
+    "Muon, messages, distances, 4 x 80, mixed lengths": (
+        4800,
+        {**MESSAGES, **GEOMETRY, **WIDER, "training.mix_lengths": "true"},
+    ),
     "Muon, messages, distances, pair state": (6000, ALL_FOUR),
     "slice_sort, Muon, messages, distances, pair state": (6000, {**ALL_FOUR, **SLICE_SORT}),
     "slice_sort, max_exchange, Muon, messages, distances, pair state": (

@@ -70,6 +70,7 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     f"{MIX_PLUS_SORT}, pair state and messages": (MIX_PLUS_SORT, BOTH),
     "identity, pair state and messages": ("identity", BOTH),
     "softmax, post-norm": ("softmax", {"model.norm": "post"}),
+    "softmax, mixed lengths": ("softmax", {"training.mix_lengths": "true"}),
     "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
     "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
     "softmax, 8 layers": ("softmax", {"model.num_layers": "8"}),

@@ -144,7 +144,7 @@ class Training:
             config.training,
             config.seed,
             fixed_shapes=fixed_shapes,
-            mix_lengths=config.model.has_batch_norm,
+            mix_lengths=config.mixes_lengths,
         )
         self.stepper = Stepper(fabric, task, config, self.batches)
         self.step_number = 0

@@ -120,6 +120,9 @@ class TrainingConfig:
         fixed_shapes: Whether batches have at most twelve shapes. On a CUDA device steps are then captured as
             CUDA graphs, with the molecules in the memory of the device if they fit. None: on a CUDA device,
             for models and tasks that can. The run folder's configuration has what was chosen.
+        mix_lengths: Whether a batch has rows of all lengths, which takes more padding, instead of similar
+            lengths. On some thousand molecules it lowers the error by about 2%. None: for models with batch
+            norm, whose statistics need it.
         loss: Loss of regression. With `gaussian` the model also predicts a variance, from which a prediction
             has a spread; the loss is the negative log likelihood of a normal distribution. Classification
             uses cross-entropy.
@@ -152,6 +155,7 @@ class TrainingConfig:
     early_stopping_patience: int | None = None
     compile: bool = False
     fixed_shapes: bool | None = None
+    mix_lengths: bool | None = None
     loss: Literal["mae", "mse", "huber", "gaussian"] = "mae"
     label_smoothing: float = 0.0
     teacher: str | None = None
@@ -251,6 +255,12 @@ class RunConfig:
     def with_training(self, **settings: Any) -> "RunConfig":  # noqa: ANN401
         """Return the configuration with other settings of `training`."""
         return replace(self, training=replace(self.training, **settings))
+
+    @property
+    def mixes_lengths(self) -> bool:
+        """Whether a batch has rows of all lengths."""
+        asked = self.training.mix_lengths
+        return self.model.has_batch_norm if asked is None else asked
 
     def model_data(self, data: DataSpec) -> DataSpec:
         """Return the properties of the data with what the loss needs; a geometry only if it is learned."""

@@ -177,7 +177,7 @@ def _plan(
         config.seed,
         *share,
         fixed_shapes=fixed_shapes,
-        mix_lengths=config.model.has_batch_norm,
+        mix_lengths=config.mixes_lengths,
     )
     epochs = resolve_epochs(config.training.max_epochs, len(rows["train"]))
     if epochs is not None:

@@ -51,7 +51,8 @@ def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device)
     """
     supported = {
         f"the data {dataset.source}": dataset.has_fixed_shapes,
-        f"the model {config.model.name}": config.model.takes_adjacency and not config.model.has_batch_norm,
+        f"the model {config.model.name}": config.model.takes_adjacency,
+        "batches of mixed lengths": not config.mixes_lengths,
         f"the task {config.task}": TASKS.find(config.task).has_fixed_steps,
     }
     missing = [name for name, is_supported in supported.items() if not is_supported]

@@ -87,9 +87,12 @@ def test_targets_are_standardized_by_the_training_split(finished):
     assert targets.units == ("eV",)
 
 
-@pytest.mark.parametrize(("name", "mixed"), [("graphormer", False), ("gin_virtual", True)])
-def test_batches_of_a_model_with_batch_norm_have_all_lengths(
-    build_config, tmp_path, monkeypatch, name, mixed
+@pytest.mark.parametrize(
+    ("name", "asked", "mixed"),
+    [("graphormer", None, False), ("graphormer", True, True), ("gin_virtual", None, True)],
+)
+def test_batches_for_batch_norm_and_on_request_have_all_lengths(
+    build_config, tmp_path, monkeypatch, name, asked, mixed
 ):
     streams = []
 
@@ -98,7 +101,8 @@ def test_batches_of_a_model_with_batch_norm_have_all_lengths(
         return streams[-1]
 
     monkeypatch.setattr(training_run, "TrainingBatches", record)
-    train(build_config(model={"name": name}, training={"max_steps": 1}), tmp_path / "run", quiet=True)
+    config = build_config(model={"name": name}, training={"max_steps": 1, "mix_lengths": asked})
+    train(config, tmp_path / "run", quiet=True)
     [stream] = streams
     tokens = stream.num_tokens
     spreads = [tokens[rows].std() for rows in stream.order.epoch(0)]

@@ -356,8 +356,8 @@ def test_what_has_no_fixed_shapes_is_named(build_config, monkeypatch):
     dataset = build_dataset(config.data.name, dict(config.data.options))
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
 
-    def uses(fixed_shapes, device, **sections):
-        sections["training"] = {"fixed_shapes": fixed_shapes}
+    def uses(fixed_shapes, device, mix_lengths=None, **sections):
+        sections["training"] = {"fixed_shapes": fixed_shapes, "mix_lengths": mix_lengths}
         return uses_fixed_shapes(build_config(**sections), dataset, device)
 
     assert uses(None, cuda)
@@ -369,6 +369,9 @@ def test_what_has_no_fixed_shapes_is_named(build_config, monkeypatch):
     with monkeypatch.context() as patch:  # fixed shapes have rows of similar lengths
         patch.setattr(GraphormerSpec, "has_batch_norm", True)
         assert not uses(None, cuda)
+    assert not uses(None, cuda, mix_lengths=True)
+    with pytest.raises(MolsliceError, match="not available with batches of mixed lengths"):
+        uses(True, cpu, mix_lengths=True)
     with pytest.raises(MolsliceError, match="not available with the task pretraining"):
         uses(True, cpu, task="pretraining")
     with pytest.raises(MolsliceError, match="not available with the model gin_virtual"):
