@@ -121,7 +121,7 @@ class TrainingConfig:
             CUDA graphs, with the molecules in the memory of the device if they fit. None: on a CUDA device,
             for models and tasks that can. The run folder's configuration has what was chosen.
         mix_lengths: Whether a batch has rows of all lengths, which takes more padding, instead of similar
-            lengths. On some thousand molecules it lowers the error by about 2%. None: for models with batch
+            lengths. On some thousand molecules it can lower the error by 2%. None: for models with batch
             norm, whose statistics need it.
         loss: Loss of regression. With `gaussian` the model also predicts a variance, from which a prediction
             has a spread; the loss is the negative log likelihood of a normal distribution. Classification
