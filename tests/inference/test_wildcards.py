@@ -55,7 +55,8 @@ def test_wildcards_have_a_reason_by_default(folder, workers):
         assert found.errors == REASONS
         assert np.isnan(found.values).any(1).tolist() == [reason is not None for reason in REASONS]
         assert kept.errors == [None] * 5 + ["not valid SMILES: unknown symbol 'a' at position 2"]
-        np.testing.assert_array_equal(kept.values[1], found.values[1])
+        # batches of other rows are rounded differently by some processors
+        np.testing.assert_allclose(kept.values[1], found.values[1], rtol=0, atol=1e-5)
     with pytest.raises(MolsliceError, match="unknown wildcards 'all'"):
         load_model(folder, wildcards="all")
 
