@@ -53,7 +53,8 @@ def open_sink(
         columns: Names of the columns of numbers.
         texts: Names of the columns of texts.
         reasons: Name of the column of reasons.
-        schema: pyarrow's schema of the input if it is Parquet; its numbers stay numbers.
+        schema: pyarrow's schema of the input if it is Parquet. A column keeps its type if its cells read
+            back as their values, and is text otherwise.
         held: Whether standard output gets the rows when the block ends, instead of at once.
 
     Raises:
@@ -171,16 +172,16 @@ def _parquet_sink(
     import pyarrow.parquet
 
     string, float32 = pyarrow.string(), pyarrow.float32()
-    fields = [(name, _kept_type(given, name)) for name in names]
+    kinds = [string if given is None else _kept_type(given.field(name).type) for name in names]
+    fields = list(zip(names, kinds, strict=True))
     fields += [(name, float32) for name in columns] + [(name, string) for name in texts]
     schema = pyarrow.schema([(_escaped(name), kind) for name, kind in fields])
 
     def write(cells: Sequence[Sequence[str]], rows: TableRows) -> None:
-        arrays = []
-        for column, (_, kind) in zip(zip(*cells, strict=True), fields, strict=False):
-            is_text = kind == string
-            kept = [None if _is_null(cell, is_text) else _escaped(cell) for cell in column]
-            arrays.append(pyarrow.array(kept, string).cast(kind))
+        # a chunk without rows has no columns
+        arrays = [
+            _as_array(column, kind) for column, kind in zip(zip(*cells, strict=True), kinds, strict=False)
+        ]
         # NaN, as in CSV, and not null
         arrays += [pyarrow.array(column, float32) for column in rows.values.T]
         added = zip(*rows.texts, strict=True)
@@ -192,28 +193,66 @@ def _parquet_sink(
         yield write
 
 
-def _kept_type(schema: Any, name: str) -> Any:  # noqa: ANN401
-    """Return the type of a column of the input if text can be converted to it, else text."""
+def _kept_type(kind: Any) -> Any:  # noqa: ANN401
+    """Return the type of a column of Parquet if its cells read back as their values, else text."""
     import pyarrow
 
-    kind = pyarrow.string() if schema is None else schema.field(name).type
-    numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind)
-    floating = pyarrow.types.is_float32(kind) or pyarrow.types.is_float64(kind)
-    return kind if numeric or floating else pyarrow.string()
+    return kind if _is_text(kind) or _is_scalar(kind) or _is_nested(kind) else pyarrow.string()
+
+
+def _is_text(kind: Any) -> bool:  # noqa: ANN401
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_scalar(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether texts can be converted to a type that is not text."""
+    from pyarrow import types
+
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return is_number or types.is_boolean(kind) or types.is_date(kind) or types.is_timestamp(kind)
+
+
+def _is_nested(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a type is a list or structure whose JSON has all of its values."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        parts = [field.type for field in kind]
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        parts = [kind.value_type]
+    else:
+        return False
+    plain = (types.is_string, types.is_integer, types.is_boolean, types.is_float32, types.is_float64)
+    return all(_is_nested(part) or any(is_kind(part) for is_kind in plain) for part in parts)
+
+
+def _as_array(cells: Sequence[str], kind: Any) -> Any:  # noqa: ANN401
+    """Return the cells of a column as pyarrow's array; an empty one is null unless it is a text."""
+    import pyarrow
+
+    if _is_nested(kind):
+        return pyarrow.array([as_value(cell) if cell else None for cell in cells], kind)
+    is_text = _is_text(kind)
+    texts = [None if _is_null(cell, is_text) else _escaped(cell) for cell in cells]
+    return pyarrow.array(texts, pyarrow.string()).cast(kind)
 
 
 def _value_reader(schema: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401
     """Return what converts a cell of a column of the input to a JSON value."""
     if schema is None:
         return as_value
-    import pyarrow
+    from pyarrow import types
 
-    kind = _kept_type(schema, name)
-    if kind == pyarrow.string():
-        return as_value
-    if pyarrow.types.is_boolean(kind):
+    kind = schema.field(name).type
+    if types.is_boolean(kind):
         return text_to_json
-    read = int if pyarrow.types.is_integer(kind) else _finite
+    if not (types.is_integer(kind) or types.is_floating(kind)):
+        return as_value
+    read = int if types.is_integer(kind) else _finite
     return lambda cell: read(cell) if cell else None
 
 

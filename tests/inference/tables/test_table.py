@@ -597,18 +597,46 @@ def test_parquet_keeps_its_types(model, tmp_path):
         "x": pyarrow.array([0.1, None, 1 / 3], pyarrow.float64()),
         "small": pyarrow.array([0.1, 1e-30, None], pyarrow.float32()),
         "yes": [True, None, False],
-        "day": pyarrow.array([0, 1, 2], pyarrow.date32()),
-        "list": [[1], None, [2, 3]],
+        "half": pyarrow.array(np.array([0.5, 1.0, 2.0], np.float16), pyarrow.float16()),
+        "day": pyarrow.array([0, None, 2], pyarrow.date32()),
+        "moment": pyarrow.array([0, None, 10**15 + 1], pyarrow.timestamp("us")),
+        "zoned": pyarrow.array([0, None, 10**15 + 1], pyarrow.timestamp("ns", "Europe/Paris")),
+        "price": pyarrow.array(["1.230", None, "-0.001"]).cast(pyarrow.decimal128(12, 3)),
+        "list": [[1], None, [2, None]],
+        "none": pyarrow.array([[], None, [""]], pyarrow.list_(pyarrow.string())),
+        "vector": pyarrow.array(
+            [[0.1, float("inf")], None, [1 / 3, 0.0]], pyarrow.list_(pyarrow.float32(), 2)
+        ),
+        "pair": [{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}],
+        "group": pyarrow.array(["x", None, ""]).dictionary_encode(),
+        "large": pyarrow.array(["x", None, ""], pyarrow.large_string()),
         "note": ["", None, "b"],
     }
     table = pyarrow.table(columns)
     parquet.write_table(table, tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
     found = parquet.read_table(tmp_path / "out.parquet")
-    for name in ("smiles", "count", "x", "small", "yes", "note"):
-        assert found[name].combine_chunks() == table[name].combine_chunks()
-    assert found["day"].to_pylist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    assert found["list"].to_pylist() == ["[1]", None, "[2, 3]"]
+    for name in columns:
+        assert found[name].type == table[name].type
+        assert found[name].combine_chunks() == table[name].combine_chunks(), name
+
+
+def test_types_of_parquet_without_a_text_that_reads_back_become_text(model, tmp_path):
+    day = datetime.date(2000, 1, 2)
+    columns = {
+        "smiles": ["CCO", "C"],
+        "days": pyarrow.array([[day], None], pyarrow.list_(pyarrow.date32())),
+        "time": pyarrow.array([3661000, None], pyarrow.time32("ms")),
+        "map": pyarrow.array([[("a", 1)], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+        "empty": pyarrow.nulls(2),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
+    predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found["days"].to_pylist() == ['["2000-01-02"]', None]
+    assert found["time"].to_pylist() == ["01:01:01.000", None]
+    assert found["map"].to_pylist() == ['[["a", 1]]', None]
+    assert found["empty"].to_pylist() == [None, None]
 
 
 def test_values_that_json_does_not_have_are_text(model, tmp_path):
