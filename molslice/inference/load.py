@@ -106,7 +106,7 @@ def find_model(name_or_path: str | Path) -> Path:
         MolsliceError: The folder or name does not exist.
     """
     path = Path(name_or_path)
-    if path.exists():
+    if name_or_path != "" and path.exists():  # the path of an empty text is the current folder
         return path
     if not is_shipped(name_or_path):
         raise MolsliceError(

@@ -183,7 +183,7 @@ def test_load_model_is_exported_from_the_package(tmp_path):
     assert molslice.load_model(checkpoint_folder(tmp_path)).target_units == ("eV",)
 
 
-@pytest.mark.parametrize("name", ["nothing", "runs/nothing", "/no/such/place", "../gap-xtb"])
+@pytest.mark.parametrize("name", ["", "nothing", "runs/nothing", "/no/such/place", "../gap-xtb"])
 def test_a_model_that_is_not_there(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MolsliceError, match=r"no folder of that path, and the models that ship"):
