@@ -220,13 +220,13 @@ class Batch:
 class PathLevels(Batch):
     """The shortest paths of a batch of molecules: the pairs of atoms in the order of their distance.
 
-    P is the number of pairs, B A A. Q is the number of pairs at distances 1 to h, where h is the number of
-    bonds of a path that count.
+    Pairs without a path are first, then those at distance 0, 1, 2, ... Q is the number of pairs at distances
+    1 to h, where h is the number of bonds of a path that count.
 
     Attributes:
         degree: Number of bonds of each atom [B, A].
-        order: All pairs as flat indices into [B, A, A] [P]: those without a path first, then distance 0, 1,
-            2, ...
+        place: Place of each pair of tokens in that order, for N = A + 1 tokens with the graph token as token
+            0 [B, N, N]. Pairs with the graph token are after all pairs of atoms, at the place B A A.
         shorter: Index of the pair one step shorter among the pairs at its distance [Q].
         last_bond: Row of the last bond of the path in the bond list [Q].
         beyond: For pairs farther apart, the index of the first h bonds of their path among the pairs at
@@ -236,7 +236,7 @@ class PathLevels(Batch):
     """
 
     degree: Int[Tensor, "B A"]
-    order: Int[Tensor, " P"]
+    place: Int[Tensor, "B N N"]
     shorter: Int[Tensor, " Q"]
     last_bond: Int[Tensor, " Q"]
     beyond: Int[Tensor, " R"]

@@ -18,6 +18,7 @@ Source: Sundararajan, Taly and Yan 2017, "Axiomatic Attribution for Deep Network
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from molslice.explanation.score import Score
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.graphormer import Graphormer
+from molslice.ops.paths import bond_path_levels
 from molslice.types import MolsliceError
 
 TOLERANCE = 1e-3  # of the completeness error, in standard deviations of the target; for classes in log-odds
@@ -170,7 +172,11 @@ class _Path:
         tokens = start + atoms[..., None] * (end - start)
         edges = [(old + bonds[..., None] * (new - old)).flatten(0, 1) for old, new in self.bond_ends]
         model = _with_embeddings(self.model, tokens, edges)
-        return self.score.of_network(self.index, self.molecule.copies(len(atoms)), model)
+        copies = self.molecule.copies(len(atoms))
+        levels = bond_path_levels(
+            copies.bond_index, *copies.atom_mask.shape
+        )  # with an embedding for each bond
+        return self.score.of_network(self.index, replace(copies, levels=levels), model)
 
 
 class _Constant(nn.Module):

@@ -20,7 +20,7 @@ DOUBLINGS = 8  # a path has fewer than 2^8 bonds, because a molecule has at most
 
 
 class DensePaths(NamedTuple):
-    """Shortest paths between all pairs of atoms; see `molslice.ops.paths.ShortestPaths`.
+    """Lengths and last steps of shortest paths, as `molslice.ops.paths.ShortestPaths` but dense.
 
     Attributes:
         distance: Length of the path in bonds [B, A, A], -1 if there is no path.
@@ -59,9 +59,10 @@ def dense_paths(ends: Int[Tensor, "B M 2"], atoms: int) -> DensePaths:
 
 
 def dense_distances(adjacency: Float[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
-    """Compute the lengths of shortest paths, as `molslice.ops.paths.bond_distances`.
+    """Compute the lengths of shortest paths, -1 without one, by breadth-first search from all atoms.
 
-    `adjacency` is 1 where two atoms share a bond, else 0 [B, A, A].
+    `adjacency` is 1 where two atoms share a bond, else 0 [B, A, A]. The atoms within k bonds are one batched
+    product of the atoms within k - 1.
     """
     atoms = adjacency.shape[-1]
     identity = torch.eye(atoms, device=adjacency.device)

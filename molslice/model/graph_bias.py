@@ -76,14 +76,8 @@ class GraphBias(nn.Module):
         bonds = self.bond_embedding(bond_features) / len(BOND_FEATURE_SIZES)
         if hidden is not None and stand_in is not None:
             bonds = torch.where(hidden[:, None], stand_in.to(bonds.dtype), bonds)
-        values = self._spatial(levels) + self._edges(levels, bonds)
-        batch, atoms = levels.degree.shape
-        index = torch.arange(batch * (atoms + 1) ** 2, device=levels.order.device)
-        index = index.view(batch, atoms + 1, atoms + 1)[:, 1:, 1:].flatten()[levels.order]
-        # all pairs except for pairs of atoms include the graph token
-        bias = self.graph_token_distance.to(values.dtype).expand(batch * (atoms + 1) ** 2, -1)
-        bias = bias.index_copy(0, index, values)
-        return bias.view(batch, atoms + 1, atoms + 1, self.num_heads).permute(0, 3, 1, 2)
+        values = torch.cat([*self._pair_values(levels, bonds), self.graph_token_distance[None]])
+        return F.embedding(levels.place, values).permute(0, 3, 1, 2)
 
     def look_up(
         self, codes: PathCodes, stand_in: Float[Tensor, " H"] | None = None
@@ -102,22 +96,21 @@ class GraphBias(nn.Module):
             spatial = torch.cat([self.distance_embedding.weight, self.graph_token_distance[None]])
             return path_bias(codes, spatial, rows @ self.hop_weight[:MAX_HOPS])
 
-    def _spatial(self, levels: PathLevels) -> Float[Tensor, "P H"]:
-        """Return S in the order of `levels`, as runs of equal rows, so that its gradient is a few sums."""
-        table, last = self.distance_embedding.weight, self.num_distances - 1
-        slots = [
-            last if distance < 0 else min(distance, last - 1) for distance in range(-1, len(levels.sizes) - 1)
-        ]
-        return torch.cat(
-            [table[slot].expand(size, -1) for slot, size in zip(slots, levels.sizes, strict=True)]
-        )
+    def _pair_values(self, levels: PathLevels, bonds: Float[Tensor, "M H"]) -> list[Float[Tensor, "_ H"]]:
+        """Return S + E of the pairs of atoms in the order of `levels`, in parts.
 
-    def _edges(self, levels: PathLevels, bonds: Float[Tensor, "M H"]) -> Float[Tensor, "P H"]:
-        """Return E in the order of `levels`; zero for pairs without a path or bond."""
-        means = [bonds.new_zeros(sum(levels.sizes[:2]), self.num_heads)]
-        total = means[0]
+        S is the same for all pairs at one distance, so that its gradient is a few sums.
+        """
+        table, last, sizes = self.distance_embedding.weight, self.num_distances - 1, levels.sizes
+        spatial = [table[last], *(table[min(distance, last - 1)] for distance in range(len(sizes) - 1))]
+        parts = [value.expand(size, -1) for value, size in zip(spatial, sizes, strict=True)]
+        total = mean = bonds.new_zeros(0, self.num_heads)
         for hop, (shorter, bond) in enumerate(levels.steps, start=1):
-            last = F.embedding(bond, bonds @ self.hop_weight[hop - 1])
-            total = last if hop == 1 else F.embedding(shorter, total) + last
-            means.append(total / hop)
-        return torch.cat([*means, F.embedding(levels.beyond, means[-1])])
+            step = F.embedding(bond, bonds @ self.hop_weight[hop - 1])
+            total = step if hop == 1 else F.embedding(shorter, total) + step
+            mean = total / hop
+            parts[1 + hop] = parts[1 + hop] + mean
+        if len(sizes) > 2 + levels.hops:
+            farther = torch.cat(parts[2 + levels.hops :]) + F.embedding(levels.beyond, mean)
+            parts = [*parts[: 2 + levels.hops], farther]
+        return parts

@@ -18,9 +18,10 @@ from molslice.model.distance_head import DistanceHead
 from molslice.model.embeddings import AtomEmbedding
 from molslice.model.encoder import Encoder, initialize_linear
 from molslice.model.graph_bias import GraphBias
+from molslice.ops import kernel_choice
 from molslice.ops.gaussian import bound_log_variance
 from molslice.ops.masked import masked_mean
-from molslice.ops.path_codes import NO_BOND, path_codes
+from molslice.ops.path_codes import NO_BOND, bond_codes, code_adjacency, path_codes
 from molslice.ops.paths import bond_degrees, bond_path_levels
 from molslice.registry import near_names
 from molslice.types import AttentionOutput, DataSpec, ModelOutput, MoleculeBatch, MolsliceError
@@ -226,14 +227,20 @@ class Graphormer(nn.Module):
     def prepare(self, batch: MoleculeBatch) -> MoleculeBatch:
         """Compute what depends on the bonds alone, which `forward` otherwise does.
 
-        A thread can call it ahead, so that a GPU need not wait for counts of the paths.
+        A thread can call it ahead for a batch that is still on the CPU.
 
         Returns:
-            The batch with `levels`, unless the attention uses no pair bias.
+            The batch with `levels`, or on a GPU, which then need not wait for the CPU, with `adjacency`. The
+            same batch if the attention uses no pair bias.
         """
         if batch.levels is not None or batch.adjacency is not None or self.encoder.pair_bias_mode == "none":
             return batch
-        return replace(batch, levels=bond_path_levels(batch.bond_index, *batch.atom_mask.shape))
+        shape = batch.atom_mask.shape
+        if not kernel_choice.is_on_gpu(batch.bond_index):
+            return replace(batch, levels=bond_path_levels(batch.bond_index, *shape))
+        hidden = None if self.hidden_bond is None else batch.hidden_bonds
+        codes = bond_codes(batch.bond_features, hidden)
+        return replace(batch, adjacency=code_adjacency(batch.bond_index, codes, *shape))
 
     def encode(self, batch: MoleculeBatch, rows: int | None = None) -> AttentionOutput:
         """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding.
@@ -251,12 +258,13 @@ class Graphormer(nn.Module):
 
     def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
         """Return the degrees of the atoms and the pair bias, None if the attention uses none."""
+        batch = self.prepare(batch)
         if batch.adjacency is not None:
             if self.encoder.pair_bias_mode == "none":
                 return (batch.adjacency != NO_BOND).sum(-1), None
             codes = path_codes(batch.adjacency)
             return codes.degree, self.graph_bias.look_up(codes, self.hidden_bond)
-        levels = self.prepare(batch).levels
+        levels = batch.levels
         if levels is None:
             return bond_degrees(batch.bond_index, *batch.atom_mask.shape), None
         bias = self.graph_bias(levels, batch.bond_features, batch.hidden_bonds, self.hidden_bond)

@@ -74,7 +74,8 @@ def masked_pair_bias(
     """
     # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
     floor = torch.finfo(pair_bias.dtype).min / 2
-    return pair_bias.contiguous().masked_fill(~pair_mask(token_mask, causal), floor)
+    own = pair_bias.clone(memory_format=torch.contiguous_format)
+    return own.masked_fill_(~pair_mask(token_mask, causal), floor)
 
 
 def pair_softmax(

@@ -1,4 +1,4 @@
-"""Shortest paths on a batch of small undirected graphs, on any device.
+"""Shortest paths on a batch of small undirected graphs, computed on the CPU.
 
 A path is described by its last step: `distance(i, j)` and the neighbor of j on a shortest path from i to j.
 Of several such neighbors the one with the lowest index is used. `path_codes.py`, `triton_path_codes.py` and
@@ -9,110 +9,121 @@ the order of Floyd-Warshall, which selects another path between some atoms in 11
 `gap_xtb` and in 31% of the molecules of PCQM4M. A prediction then differs by about 1e-4.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int, Integer, UInt8, UInt64
 from torch import Tensor
 
 from molslice.types import PathLevels
 
-UNREACHABLE = -1
 MAX_HOPS = 5  # bonds of a path that count in the edge encoding
+WORD_BITS = 64
 
 
 class Neighbors(NamedTuple):
     """The adjacency of a batch of graphs as lists of neighbors; K is the highest degree in the batch.
 
+    Rows are the atoms of all graphs, with padding.
+
     Attributes:
-        atom: Neighbors of each atom [B, A, K], ascending, -1 in unused slots.
-        bond: Row of the bond list for each neighbor [B, A, K], -1 in unused slots.
+        row: Rows of the first, second, ... neighbor of each atom, ascending [K, B A]; -1 in unused slots.
+        bond: Row of the bond list for each neighbor [K, B A]; -1 in unused slots.
+        degree: Number of neighbors of each atom [B, A].
     """
 
-    atom: Int[Tensor, "B A K"]
-    bond: Int[Tensor, "B A K"]
+    row: Int[np.ndarray, "K R"]
+    bond: Int[np.ndarray, "K R"]
+    degree: Int[np.ndarray, "B A"]
 
 
 class ShortestPaths(NamedTuple):
     """Lengths and last steps of shortest paths.
 
     Attributes:
-        distance: Length of the path in bonds [B, A, A], -1 if there is no path.
-        previous: The atom before j on the path from i [B, A, A], -1 if i = j or there is no path.
-        last_bond: Row of the bond between `previous` and j [B, A, A], -1 like `previous`.
+        length: Number of atoms of the path from i to j [B, A, A]: 1 if i = j, 0 if there is no path.
+        slot: The atom before j on the path from i, as a slot of the neighbors of j, at [b, j, i]; 0 if there
+            is none.
     """
 
-    distance: Int[Tensor, "B A A"]
-    previous: Int[Tensor, "B A A"]
-    last_bond: Int[Tensor, "B A A"]
+    length: Integer[np.ndarray, "B A A"]
+    slot: UInt8[np.ndarray, "B A A"]
 
 
-def list_neighbors(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Neighbors:
+def list_neighbors(bond_index: Integer[np.ndarray, "M 3"], batch: int, atoms: int) -> Neighbors:
     """Convert a bond list, with each undirected bond listed once, to neighbor lists.
 
     The bond list holds molecule, begin atom and end atom. `atoms` counts padding.
     """
-    device, bonds = bond_index.device, bond_index.shape[0]
-    molecule, begin, end = bond_index.long().unbind(-1)
-    center = torch.cat([molecule * atoms + begin, molecule * atoms + end])
-    other = torch.cat([end, begin])
-    bond = torch.arange(bonds, device=device).repeat(2)
-    order = torch.argsort(center * atoms + other)
-    center, other, bond = center[order], other[order], bond[order]
-    degree = torch.bincount(center, minlength=batch * atoms)
-    slot = torch.arange(2 * bonds, device=device) - (degree.cumsum(0) - degree)[center]
-    width = int(degree.max()) if bonds else 0
-    lists = torch.full((2, batch * atoms, max(width, 1)), -1, dtype=torch.long, device=device)
-    lists[0, center, slot] = other
-    lists[1, center, slot] = bond
-    return Neighbors(*lists.view(2, batch, atoms, -1))
-
-
-def adjacency_matrix(neighbors: Neighbors) -> Bool[Tensor, "B A A"]:
-    """Return the adjacency matrices [B, A, A], True where two atoms share a bond."""
-    batch, atoms, _ = neighbors.atom.shape
-    matrix = torch.zeros(batch, atoms, atoms + 1, dtype=torch.bool, device=neighbors.atom.device)
-    return matrix.scatter_(2, neighbors.atom % (atoms + 1), True)[..., :atoms]
-
-
-def bond_distances(adjacency: Bool[Tensor, "B A A"]) -> Int[Tensor, "B A A"]:
-    """Compute the lengths of shortest paths, -1 without one, by breadth-first search from all atoms.
-
-    The atoms within k bonds are one batched product of those within k - 1.
-    """
-    atoms = adjacency.shape[-1]
-    identity = torch.eye(atoms, dtype=torch.bool, device=adjacency.device)
-    step = (adjacency | identity).float()
-    reached = identity.float().expand_as(step)
-    earlier = torch.zeros_like(step)  # number of searches that had reached an atom
-    searches = 0
-    while searches < atoms:
-        searches += 1
-        earlier += reached
-        further = torch.bmm(reached, step).clamp_(max=1.0)
-        if torch.equal(further, reached):
-            break
-        reached = further
-    return torch.where(reached > 0, searches - earlier, UNREACHABLE).long()
+    bonds, rows = len(bond_index), batch * atoms
+    molecule, begin, end = bond_index.astype(np.int64).T
+    begin, end = molecule * atoms + begin, molecule * atoms + end
+    center, other = np.concatenate([begin, end]), np.concatenate([end, begin])
+    order = np.lexsort((other, center))
+    center = center[order]
+    degree = np.bincount(center, minlength=rows)
+    slot = np.arange(2 * bonds) - (degree.cumsum() - degree)[center]
+    lists = np.full((2, max(1, int(degree.max(initial=0))), rows), -1)
+    lists[0, slot, center] = other[order]
+    lists[1, slot, center] = order % max(bonds, 1)
+    return Neighbors(lists[0], lists[1], degree.reshape(batch, atoms))
 
 
 def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
-    """Compute distances and last steps of the shortest paths between all atoms of each graph [B, A, A]."""
-    batch, atoms, width = neighbors.atom.shape
-    distance = bond_distances(adjacency_matrix(neighbors))
-    # distance from i to the k-th neighbor of j; unused slots and missing paths are far away
-    far = torch.iinfo(torch.long).max
-    known = torch.where(distance < 0, far, distance)
-    slots = neighbors.atom.clamp(min=0).view(batch, 1, atoms * width).expand(-1, atoms, -1)
-    through = known.gather(2, slots).view(batch, atoms, atoms, width)
-    through = torch.where((neighbors.atom < 0)[:, None], far, through)
-    best = through.argmin(-1, keepdim=True)  # the first of equal minima: the lowest index
+    """Compute the shortest paths between all atoms of each graph, by breadth-first search from all atoms.
 
-    def take(table: Tensor) -> Tensor:
-        steps = table[:, None].expand(-1, atoms, -1, -1).gather(3, best).squeeze(3)
-        return torch.where(distance > 0, steps, -1)
+    The searches advance together. Each atom has one bit for each atom of its graph, set once the search from
+    there has reached it. Lengths and slots are collected as binary digits in the same form.
+    """
+    batch, atoms = neighbors.degree.shape
+    slots, rows = neighbors.row.shape
+    words = np.zeros((rows + 1, -(-atoms // WORD_BITS)), "<u8")  # the last row is for unused slots
+    place = np.arange(rows) % atoms if rows else np.arange(0)
+    words[np.arange(rows), place // WORD_BITS] = np.uint64(1) << (place % WORD_BITS).astype(np.uint64)
+    reached = words[:rows]
+    lengths, chosen = [reached.copy()], [np.zeros_like(reached) for _ in range((slots - 1).bit_length())]
+    through = [np.empty_like(reached) for _ in range(slots)]  # the searches that have reached a neighbor
+    length = 1
+    while True:
+        for row, searches in zip(neighbors.row, through, strict=True):
+            np.take(words, row, 0, out=searches, mode="wrap")  # "raise" would copy
+        new = reduce(np.bitwise_or, through) & ~reached
+        if not new.any():
+            break
+        length += 1
+        if length.bit_length() > len(lengths):
+            lengths.append(np.zeros_like(reached))
+        _add_digits(lengths, length, new)
+        reached |= new
+        for slot, searches in enumerate(through):
+            searches &= new
+            new ^= searches  # the first slot with a search is the lowest index
+            _add_digits(chosen, slot, searches)
+    return ShortestPaths(
+        _as_numbers(lengths, atoms).reshape(batch, atoms, atoms),
+        _as_numbers(chosen or [np.zeros_like(reached)], atoms).astype(np.uint8).reshape(batch, atoms, atoms),
+    )
 
-    return ShortestPaths(distance, take(neighbors.atom), take(neighbors.bond))
+
+def _add_digits(
+    digits: list[UInt64[np.ndarray, "R W"]], number: int, chosen: UInt64[np.ndarray, "R W"]
+) -> None:
+    """Add a number, in binary digits from the lowest one, where bits are chosen and zero so far."""
+    for place, digit in enumerate(digits):
+        if number >> place & 1:
+            digit |= chosen
+
+
+def _as_numbers(digits: list[UInt64[np.ndarray, "R W"]], atoms: int) -> Integer[np.ndarray, "R A"]:
+    """Return the numbers of `_add_digits`, in eight bits if these are sufficient."""
+    kind = np.uint8 if len(digits) <= 8 else np.uint16
+    numbers = np.zeros((len(digits[0]), atoms), kind)
+    for place, digit in enumerate(digits):
+        bits = np.unpackbits(digit.view(np.uint8), axis=1, count=atoms, bitorder="little")
+        numbers |= bits.astype(kind, copy=False) << kind(place)
+    return numbers
 
 
 def bond_degrees(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Int[Tensor, "B A"]:
@@ -122,38 +133,45 @@ def bond_degrees(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Int[
     return torch.bincount(ends, minlength=batch * atoms).view(batch, atoms)
 
 
-def path_levels(paths: ShortestPaths, degree: Int[Tensor, "B A"], max_hops: int = MAX_HOPS) -> PathLevels:
+def path_levels(paths: ShortestPaths, neighbors: Neighbors, max_hops: int = MAX_HOPS) -> PathLevels:
     """Sort the pairs of atoms of a batch by distance; `max_hops` bonds of a path count."""
-    distance, atoms = paths.distance.flatten(), paths.distance.shape[-1]
-    everything = torch.arange(len(distance), device=distance.device)
-    column = torch.arange(atoms, device=distance.device).expand_as(paths.distance)
-    pair_before = everything + (paths.previous - column).flatten()
-    last_bond = paths.last_bond.flatten()
-    order = torch.argsort(distance.short(), stable=True)
-    sizes: list[int] = torch.bincount(distance + 1).tolist()
-    index = torch.empty_like(everything)
-    shorter, beyond = [everything[:0]], [everything[:0]]
-    for hop, pairs in enumerate(order.split(sizes), start=-1):
-        if hop > max_hops:  # bonds beyond the last hop are not counted
-            index[pairs] = index[pair_before[pairs]]
-            beyond.append(index[pairs])
-        elif hop >= 0:
-            if hop > 0:
-                shorter.append(index[pair_before[pairs]])
-            index[pairs] = everything[: len(pairs)]
-    counted = order[sum(sizes[:2]) : sum(sizes[: 2 + max_hops])]
+    (batch, atoms), lengths = neighbors.degree.shape, paths.length.reshape(-1)
+    order = lengths.argsort(kind="stable")
+    sizes: list[int] = np.bincount(lengths, minlength=2).tolist()
+    pairs = order[sizes[0] + sizes[1] :]  # of two atoms with a path
+    start = pairs // atoms
+    first = start // atoms * atoms  # row of the first atom of the molecule
+    end = first + pairs - start * atoms
+    slot = paths.slot.reshape(-1).take(end * atoms + start - first)
+    place = slot.astype(np.int64) * neighbors.degree.size + end
+    before = start * atoms + neighbors.row.reshape(-1).take(place) - first  # the pair one step shorter
+    index = np.empty_like(order)
+    index[order] = np.arange(len(order))
+    token_place = np.full((batch, atoms + 1, atoms + 1), len(order))
+    token_place[:, 1:, 1:] = index.reshape(batch, atoms, atoms)
+    counted = sizes[2 : 2 + max_hops]
+    ends = np.cumsum(sizes)
+    shorter = index.take(before[: sum(counted)]) - np.repeat(ends[: len(counted)], counted)
+    index -= ends[len(counted)]  # among the pairs at the last distance that counts
+    beyond, done = [order[:0]], sum(counted)
+    for size in sizes[2 + max_hops :]:  # bonds beyond the last hop are not counted
+        part = slice(done, done + size)
+        index[pairs[part]] = index.take(before[part])
+        beyond.append(index[pairs[part]])
+        done += size
+    tensor = torch.from_numpy
     return PathLevels(
-        degree=degree,
-        order=order,
-        shorter=torch.cat(shorter),
-        last_bond=last_bond[counted],
-        beyond=torch.cat(beyond),
+        degree=tensor(neighbors.degree),
+        place=tensor(token_place),
+        shorter=tensor(shorter),
+        last_bond=tensor(neighbors.bond.reshape(-1).take(place[: sum(counted)])),
+        beyond=tensor(np.concatenate(beyond)),
         sizes=tuple(sizes),
-        hops=min(max_hops, max(len(sizes) - 2, 0)),
+        hops=len(counted),
     )
 
 
 def bond_path_levels(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> PathLevels:
     """Compute the pairs of atoms by distance from a bond list; see `list_neighbors`."""
-    neighbors = list_neighbors(bond_index, batch, atoms)
-    return path_levels(shortest_paths(neighbors), (neighbors.atom >= 0).sum(-1))
+    neighbors = list_neighbors(bond_index.cpu().numpy(), batch, atoms)
+    return path_levels(shortest_paths(neighbors), neighbors).to(bond_index.device)

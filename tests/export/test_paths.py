@@ -11,7 +11,8 @@ from molslice.data.molecules.store import MoleculeStore
 from molslice.export.exported_file import padded_arrays
 from molslice.export.paths import bond_counts, dense_bias, dense_paths
 from molslice.model.graph_bias import GraphBias
-from molslice.ops.paths import bond_degrees, bond_path_levels, list_neighbors, shortest_paths
+from molslice.ops.paths import bond_degrees, bond_path_levels
+from tests.ops.last_steps import last_steps
 from tests.real_data import embedded_smiles
 
 LONG = ["C" * 70, "C1" + "C" * 118 + "C1", "CCO.C", "C", "[Na+].[Cl-]", "C1CC2CCC1C2"]
@@ -39,7 +40,7 @@ def test_paths_are_those_of_the_model(smiles):
     batch, bonds = both(smiles)
     atoms = batch.atoms.shape[1]
     found = dense_paths(bonds[..., :2], atoms)
-    expected = shortest_paths(list_neighbors(batch.bond_index, len(batch), atoms))
+    expected = last_steps(batch.bond_index, len(batch), atoms)
     assert torch.equal(found.distance, expected.distance)
     assert torch.equal(found.previous[found.distance > 0], expected.previous[found.distance > 0])
     assert chosen_bonds(batch, found, expected)

@@ -3,20 +3,14 @@ import torch
 
 from molslice.model.graph_bias import GraphBias
 from molslice.ops.path_codes import bond_codes, code_adjacency, path_codes
-from molslice.ops.paths import (
-    MAX_HOPS,
-    ShortestPaths,
-    bond_path_levels,
-    list_neighbors,
-    path_levels,
-    shortest_paths,
-)
+from molslice.ops.paths import MAX_HOPS, bond_path_levels
 from tests.model.molecules import random_batch
+from tests.ops.last_steps import last_steps
 
 
 def slow_bias(module, batch, molecule, size):
     """Compute the formulas of the class pair by pair, following each path back from its end."""
-    paths = shortest_paths(list_neighbors(batch.bond_index, *batch.atom_mask.shape))
+    paths = last_steps(batch.bond_index, *batch.atom_mask.shape)
     bias = torch.zeros(module.num_heads, size + 1, size + 1, dtype=torch.float64)
     bias[:, 0, :] = module.graph_token_distance[:, None]
     bias[:, :, 0] = module.graph_token_distance[:, None]
@@ -90,18 +84,8 @@ def test_tables_of_codes_give_the_same_bias(legacy, hidden):
 
 def chain_of(size, apart):
     """Return the levels of the paths of a chain of `size` atoms and of `apart` atoms without bonds."""
-    place = torch.arange(size + apart)
-    distance = (place[None] - place[:, None]).abs()
-    toward = place + (place[:, None] - place).sign()  # the atom before j on the path from i
-    last_bond = torch.minimum(toward, place.expand_as(toward))
-    reached = (place < size)[:, None] & (place < size) | (distance == 0)
-    is_path = reached & (distance > 0)
-    paths = ShortestPaths(
-        distance.masked_fill(~reached, -1)[None],
-        toward.masked_fill(~is_path, -1)[None],
-        last_bond.masked_fill(~is_path, -1)[None],
-    )
-    return path_levels(paths, torch.zeros(1, size + apart, dtype=torch.long))
+    bonds = [[0, atom, atom + 1] for atom in range(size - 1)]
+    return bond_path_levels(torch.tensor(bonds), 1, size + apart)
 
 
 @pytest.mark.parametrize(("legacy", "longest", "unreachable"), [(False, 50, 51), (True, 510, 511)])

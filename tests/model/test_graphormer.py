@@ -11,6 +11,7 @@ from molslice.model import AttentionChoice, build_model
 from molslice.model.gin_virtual import GinVirtualSpec
 from molslice.model.graphormer import GraphormerSpec
 from molslice.model.graphormer_pretraining import GraphormerPretrainingSpec
+from molslice.ops import kernel_choice
 from molslice.types import DataSpec, MolsliceError
 from tests.attention.subjects import OPTIONS
 from tests.model.molecules import random_batch
@@ -18,6 +19,7 @@ from tests.model.molecules import random_batch
 SIZES = [1, 2, 5, 17, 24]
 SIZE = {"num_layers": 3, "dim": 24, "ffn_dim": 32, "num_heads": 4, "max_tokens": 31}
 SPEC = GraphormerSpec(**SIZE, dropout=0.0, attention_dropout=0.0)
+PRETRAINING = GraphormerPretrainingSpec(**SIZE, dropout=0.0, attention_dropout=0.0)
 
 
 def lively(model):
@@ -176,9 +178,33 @@ def test_paths_computed_ahead_change_nothing():
         assert torch.equal(model(prepared).prediction, model(batch).prediction)
         assert torch.equal(model(prepared.to("cpu")).prediction, model(batch).prediction)
         moved = prepared._change_tensors(lambda tensor: tensor.clone())  # every tensor, also of the paths
-        assert moved.levels.order is not prepared.levels.order
+        assert moved.levels.place is not prepared.levels.place
     without = build_model(SPEC, AttentionChoice("softmax", "none"), DataSpec(2))
     assert without.prepare(batch).levels is None
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(
+    "spec", [SPEC, replace(SPEC, local="gine"), PRETRAINING], ids=["plain", "local", "pretraining"]
+)
+def test_codes_of_a_gpu_predict_the_same(spec, hidden, monkeypatch):
+    batch = random_batch(SIZES, pad_to=30, garbage=True)
+    if hidden:
+        batch = replace(
+            batch,
+            hidden_atoms=torch.rand(batch.atom_mask.shape) < 0.3,
+            hidden_bonds=torch.rand(len(batch.bond_index)) < 0.3,
+        )
+    model = lively(build_model(spec, AttentionChoice("softmax"), DataSpec(2)))
+    expected = model.encode(batch).tokens
+    monkeypatch.setattr(kernel_choice, "ENABLED", False)
+    monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tensor: True)  # noqa: ARG005
+    prepared = model.prepare(batch)
+    assert prepared.levels is None
+    assert prepared.adjacency is not None
+    mask = torch.nn.functional.pad(batch.atom_mask, (1, 0), value=True)
+    for found in (model.encode(batch).tokens, model.encode(prepared).tokens):
+        torch.testing.assert_close(found[mask], expected[mask], rtol=0, atol=1e-10)
 
 
 def test_the_masked_bias_is_computed_once(monkeypatch):

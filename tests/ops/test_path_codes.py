@@ -11,9 +11,10 @@ from molslice.ops.path_codes import (
     code_adjacency,
     path_codes,
 )
-from molslice.ops.paths import MAX_HOPS, bond_degrees, list_neighbors, shortest_paths
+from molslice.ops.paths import MAX_HOPS, bond_degrees
 from molslice.ops.vocabulary import BOND_FEATURE_SIZES
 from tests.model.molecules import random_batch
+from tests.ops.last_steps import last_steps
 from tests.ops.test_paths import GRAPHS
 
 
@@ -61,7 +62,7 @@ def batch_of(graphs, width):
 
 def followed(bond_index, codes, batch, atoms):
     """Return distances and packed codes, by a walk along each path of `ops/paths.py`."""
-    paths = shortest_paths(list_neighbors(bond_index, batch, atoms))
+    paths = last_steps(bond_index, batch, atoms)
     packed = torch.zeros(batch, atoms, atoms, dtype=torch.long)
     last_bond, previous, codes = paths.last_bond.tolist(), paths.previous.tolist(), codes.tolist()
     for m, i, j in (paths.distance > 0).nonzero().tolist():

@@ -3,7 +3,7 @@ from collections import deque
 import pytest
 import torch
 
-from molslice.ops.paths import list_neighbors, shortest_paths
+from tests.ops.last_steps import last_steps
 
 
 def slow_paths(size, bonds):
@@ -44,13 +44,22 @@ GRAPHS = {
 }
 
 
+LARGE = {  # more atoms than the bits of a word, lengths beyond eight bits, a degree beyond a few slots
+    "chain": (300, [(i, i + 1) for i in range(299)]),
+    "ladder": (130, [(i, i + 2) for i in range(128)] + [(i, i + 1) for i in range(0, 130, 2)]),
+    "star": (70, [(35, i) for i in range(70) if i != 35]),
+    "all bonds": (18, [(i, j) for j in range(18) for i in range(j)]),
+}
+
+
 @pytest.mark.parametrize("padding", [0, 3])
-def test_paths_equal_a_search_from_every_atom(padding):
-    width = max(size for size, _ in GRAPHS.values()) + padding
-    rows = [(m, i, j) for m, (_, bonds) in enumerate(GRAPHS.values()) for i, j in bonds]
+@pytest.mark.parametrize("graphs", [GRAPHS, LARGE], ids=["small", "large"])
+def test_paths_equal_a_search_from_every_atom(graphs, padding):
+    width = max(size for size, _ in graphs.values()) + padding
+    rows = [(m, i, j) for m, (_, bonds) in enumerate(graphs.values()) for i, j in bonds]
     index = torch.tensor(rows)
-    paths = shortest_paths(list_neighbors(index, len(GRAPHS), width))
-    for molecule, (size, bonds) in enumerate(GRAPHS.values()):
+    paths = last_steps(index, len(graphs), width)
+    for molecule, (size, bonds) in enumerate(graphs.values()):
         distance, previous = slow_paths(size, bonds)
         assert paths.distance[molecule, :size, :size].tolist() == distance
         assert paths.previous[molecule, :size, :size].tolist() == previous
@@ -65,12 +74,12 @@ def test_paths_equal_a_search_from_every_atom(padding):
 
 
 def test_padding_is_reachable_from_nowhere():
-    paths = shortest_paths(list_neighbors(torch.tensor([[0, 0, 1]]), 1, 4))
+    paths = last_steps(torch.tensor([[0, 0, 1]]), 1, 4)
     assert paths.distance[0, 2:, :2].eq(-1).all()
     assert paths.distance[0, :2, 2:].eq(-1).all()
 
 
 def test_a_batch_without_bonds():
-    paths = shortest_paths(list_neighbors(torch.zeros(0, 3, dtype=torch.long), 2, 3))
+    paths = last_steps(torch.zeros(0, 3, dtype=torch.long), 2, 3)
     assert paths.distance.eq(torch.eye(3).long() - 1).all()
     assert paths.previous.eq(-1).all()
