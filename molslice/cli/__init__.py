@@ -42,6 +42,7 @@ from molslice.cli.console import (
     warnings_as_messages,
     write,
 )
+from molslice.files.process_memory import keep_freed_memory
 from molslice.files.progress import hidden_progress
 from molslice.version import __version__
 
@@ -162,6 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(*SPINS)
+    keep_freed_memory()
     args = argparse.Namespace(debug=False)
     try:
         with _ended_by_signals(), warnings_as_messages():

@@ -7,7 +7,7 @@ Modules:
     atomic: Write a file or a folder completely or not at all.
     folder_names: Replace the paths of folders in a text that others read.
     lock: Reserve a file or a folder for one process, and identify the process that wrote a file.
-    process_memory: Resident sets, available memory, and limits.
+    process_memory: Resident sets, available memory, limits, and freed memory.
     processes: Worker processes and programs that end with their parent.
     parsing: YAML and JSON with limits on size and depth.
     urls: Files in object stores, named by URLs of fsspec.
