@@ -1,6 +1,7 @@
 """How the error of an attention, relative to softmax, depends on the number of training rows.
 
-The penalty is the error divided by the error of softmax with the same options, minus 1. The logarithm of the
+The penalty is the error divided by the error of softmax with the same options, minus 1. Both are trained for
+the same number of steps, the largest that was measured for both. The logarithm of the
 ratio is fitted by a line in the logarithm of the number of training rows, with one point for each number of
 rows and each seed. The interval at a number of rows is the 95 % interval of the line, for normal deviations
 of equal size. It does not cover a law of another form.
@@ -69,19 +70,26 @@ def penalties(
     runs: Sequence[Mapping[str, Any]], label: str, reference: str, dim: int
 ) -> list[tuple[int, float]]:
     """Return the number of rows and the penalty of each seed for which both entries were trained."""
-    errors = {(run["label"], run["rows"], run["seed"]): run["test_mae"] for run in runs if run["dim"] == dim}
-    return [
-        (rows, error / errors[reference, rows, seed] - 1)
-        for (name, rows, seed), error in sorted(errors.items())
-        if name == label and (reference, rows, seed) in errors
-    ]
+    errors = {
+        (run["label"], run["rows"], run["steps"], run["seed"]): run["test_mae"]
+        for run in runs
+        if run["dim"] == dim
+    }
+    found = {
+        (rows, steps, seed): error / errors[reference, rows, steps, seed] - 1
+        for (name, rows, steps, seed), error in sorted(errors.items())
+        if name == label and (reference, rows, steps, seed) in errors
+    }
+    longest = {rows: steps for rows, steps, _ in found}
+    return [(rows, penalty) for (rows, steps, _), penalty in found.items() if steps == longest[rows]]
 
 
 def fit_penalties(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the penalties of each compared entry and width, with the fitted line at the paper's rows.
 
     Args:
-        runs: Runs with `label`, `dim`, `rows`, `seed` and `test_mae`, one for each seed.
+        runs: Runs with `label`, `dim`, `rows`, `steps`, `seed` and `test_mae`, one for each seed and number
+            of steps.
     """
     fits = []
     for dim in sorted({run["dim"] for run in runs}):

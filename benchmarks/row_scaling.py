@@ -74,6 +74,9 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
     "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
     "softmax, 8 layers": ("softmax", {"model.num_layers": "8"}),
+    "softmax, 4 heads": ("softmax", {"model.num_heads": "4"}),
+    "softmax, 16 heads": ("softmax", {"model.num_heads": "16"}),
+    f"{MAX_EXCHANGE}, 16 heads": (MAX_EXCHANGE, {"model.num_heads": "16"}),
     "GIN-virtual": ("softmax", {"model.name": "gin_virtual"}),
     "GPS": ("softmax", {"model.name": "gps"}),
 }
@@ -205,13 +208,25 @@ def point_of(run: Mapping[str, Any]) -> Point:
     return Point(*(run[key] for key in Point._fields))
 
 
+def choose_rates(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs at one rate for each entry, width, and number of rows and of steps.
+
+    The validation error chooses it.
+    """
+    return _choose(runs, ("label", "dim", "rows", "steps"))
+
+
 def choose_settings(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the runs at one rate and number of steps for each entry, width and number of rows.
 
     The validation error chooses them.
     """
+    return _choose(runs, ("label", "dim", "rows"))
+
+
+def _choose(runs: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
     chosen = []
-    for group in group_by(runs, lambda run: (run["label"], run["dim"], run["rows"])).values():
+    for group in group_by(runs, lambda run: tuple(run[key] for key in keys)).values():
         tried = group_by(group, lambda run: (run["rate"], run["steps"]))
         chosen += min(tried.values(), key=lambda seeds: statistics.fmean(run["valid_mae"] for run in seeds))
     return chosen
@@ -245,7 +260,7 @@ def collect(options: argparse.Namespace) -> Path:
     payload = {
         "question": "test MAE in eV on data/gap_xtb_100k by attention, number of training rows and width",
         "entries": entries,
-        "penalties": fit_penalties(chosen),
+        "penalties": fit_penalties(choose_rates(runs)),
         "runs": runs,
     }
     return record(NAME, payload, options.out)

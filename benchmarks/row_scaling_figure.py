@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import CHEMPROP_DIM, DIM, LABELS, MAX_EXCHANGE, NAME, choose_settings
+from row_scaling import CHEMPROP_DIM, DIM, LABELS, MAX_EXCHANGE, NAME, choose_rates
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
@@ -78,7 +78,7 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     widths = [entry for entry in entries if entry["rows"] == rows]
     draw_errors(by_rows, narrow, "rows", f"training rows (width {DIM})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
-    draw_penalties(law, choose_settings(result["runs"]), DIM)
+    draw_penalties(law, choose_rates(result["runs"]), DIM)
     figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return to_picture(figure, suffix)
 

@@ -59,6 +59,7 @@ def test_rate_and_steps_are_chosen_by_the_validation_error(program):
         {**run, "seed": 0, "rows": 40, "valid_mae": 0.9},
     ]
     assert program.choose_settings(runs) == [*runs[:2], runs[4]]
+    assert program.choose_rates(runs) == [*runs[:2], runs[3], runs[4]]
 
 
 def test_chemprop_has_whole_epochs_of_about_the_same_steps(program, tmp_path, monkeypatch):
@@ -138,14 +139,16 @@ def test_the_figure_has_the_entries_of_a_result():
     assert program.draw({"runs": runs, "entries": entries}, "png").startswith(b"\x89PNG")
 
 
-def test_penalties_compare_equal_seeds():
+def test_penalties_compare_equal_seeds_and_steps():
     errors = {("softmax", 10): 1.0, ("softmax", 20): 2.0, ("softmax", 40): 4.0}
     errors |= {("slice_sort", 10): 1.5, ("slice_sort", 20): 3.0, ("slice_sort", 40): 6.0}
     runs = [
-        {"label": label, "rows": rows, "dim": 64, "seed": 0, "test_mae": error}
+        {"label": label, "rows": rows, "dim": 64, "steps": 4, "seed": 0, "test_mae": error}
         for (label, rows), error in errors.items()
     ]
     runs.append({**runs[-1], "seed": 1})  # softmax has no such seed
+    runs.append({**runs[-1], "seed": 0, "steps": 16})  # nor these steps
+    runs += [{**run, "steps": 2, "test_mae": 9.0} for run in runs[:6]]  # both have more steps
     (fitted,) = load_program("penalty_law").fit_penalties(runs)
     assert (fitted["label"], fitted["reference"]) == ("slice_sort", "softmax")
     assert fitted["points"] == [{"rows": rows, "penalty": 0.5} for rows in (10, 20, 40)]
