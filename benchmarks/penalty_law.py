@@ -1,10 +1,10 @@
 """How the error of an attention, relative to softmax, depends on the number of training rows.
 
 The penalty is the error divided by the error of softmax with the same options, minus 1. Both are trained for
-the same number of steps, the largest that was measured for both. The logarithm of the
-ratio is fitted by a line in the logarithm of the number of training rows, with one point for each number of
-rows and each seed. The interval at a number of rows is the 95 % interval of the line, for normal deviations
-of equal size. It does not cover a law of another form.
+the same number of steps, the largest that was measured for both. The logarithm of the ratio is fitted by a
+line in the logarithm of the number of training rows, with one point for each number of rows and each seed.
+The interval at a number of rows is the 95 % interval of the line, for normal deviations of equal size. It
+does not cover a law of another form.
 """
 
 import math
@@ -75,13 +75,13 @@ def penalties(
         for run in runs
         if run["dim"] == dim
     }
-    found = {
+    compared = {
         (rows, steps, seed): error / errors[reference, rows, steps, seed] - 1
         for (name, rows, steps, seed), error in sorted(errors.items())
         if name == label and (reference, rows, steps, seed) in errors
     }
-    longest = {rows: steps for rows, steps, _ in found}
-    return [(rows, penalty) for (rows, steps, _), penalty in found.items() if steps == longest[rows]]
+    longest = {rows: steps for rows, steps, _ in compared}
+    return [(rows, penalty) for (rows, steps, _), penalty in compared.items() if steps == longest[rows]]
 
 
 def fit_penalties(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

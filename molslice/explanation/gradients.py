@@ -173,9 +173,8 @@ class _Path:
         edges = [(old + bonds[..., None] * (new - old)).flatten(0, 1) for old, new in self.bond_ends]
         model = _with_embeddings(self.model, tokens, edges)
         copies = self.molecule.copies(len(atoms))
-        levels = bond_path_levels(
-            copies.bond_index, *copies.atom_mask.shape
-        )  # with an embedding for each bond
+        # each bond has an embedding, where the codes of a GPU need a table of their kinds
+        levels = bond_path_levels(copies.bond_index, *copies.atom_mask.shape)
         return self.score.of_network(self.index, replace(copies, levels=levels), model)
 
 

@@ -74,8 +74,8 @@ def masked_pair_bias(
     """
     # Half of the lowest finite value: kernels multiply scores by log2(e), which must not overflow.
     floor = torch.finfo(pair_bias.dtype).min / 2
-    own = pair_bias.clone(memory_format=torch.contiguous_format)
-    return own.masked_fill_(~pair_mask(token_mask, causal), floor)
+    copied = pair_bias.clone(memory_format=torch.contiguous_format)
+    return copied.masked_fill_(~pair_mask(token_mask, causal), floor)
 
 
 def pair_softmax(

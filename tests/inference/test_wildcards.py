@@ -51,13 +51,14 @@ def table(tmp_path):
 def test_wildcards_have_a_reason_by_default(folder, workers):
     refusing, keeping = load_model(folder), load_model(folder, wildcards="keep")
     for one, other in ((refusing, keeping), (Embedder(refusing), Embedder(keeping))):
-        found, kept = (each.predict_with_errors(ROWS, workers=workers) for each in (one, other))
-        assert found.errors == REASONS
-        assert np.isnan(found.values).any(1).tolist() == [reason is not None for reason in REASONS]
+        refused, kept = (each.predict_with_errors(ROWS, workers=workers) for each in (one, other))
+        assert refused.errors == REASONS
+        assert np.isnan(refused.values).any(1).tolist() == [reason is not None for reason in REASONS]
         assert kept.errors == [None] * 5 + ["not valid SMILES: unknown symbol 'a' at position 2"]
-        alone = other.predict_with_errors(ROWS[1:2], workers=workers)  # the batch of the only row of `found`
-        np.testing.assert_array_equal(alone.values[0], found.values[1])
-        np.testing.assert_allclose(kept.values[1], found.values[1], rtol=0, atol=1e-5)  # other rows beside it
+        # a batch of the same row is equal, and other rows beside it change the rounding
+        alone = other.predict_with_errors(ROWS[1:2], workers=workers)
+        np.testing.assert_array_equal(alone.values[0], refused.values[1])
+        np.testing.assert_allclose(kept.values[1], refused.values[1], rtol=0, atol=1e-5)
     with pytest.raises(MolsliceError, match="unknown wildcards 'all'"):
         load_model(folder, wildcards="all")
 

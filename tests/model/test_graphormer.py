@@ -203,8 +203,8 @@ def test_codes_of_a_gpu_predict_the_same(spec, hidden, monkeypatch):
     assert prepared.levels is None
     assert prepared.adjacency is not None
     mask = torch.nn.functional.pad(batch.atom_mask, (1, 0), value=True)
-    for found in (model.encode(batch).tokens, model.encode(prepared).tokens):
-        torch.testing.assert_close(found[mask], expected[mask], rtol=0, atol=1e-10)
+    for tokens in (model.encode(batch).tokens, model.encode(prepared).tokens):
+        torch.testing.assert_close(tokens[mask], expected[mask], rtol=0, atol=1e-10)
 
 
 def test_the_masked_bias_is_computed_once(monkeypatch):

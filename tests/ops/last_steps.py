@@ -30,9 +30,9 @@ def last_steps(bond_index, batch, atoms):
     first = np.arange(batch)[:, None, None] * atoms
     end = first + np.arange(atoms)
     has_step = paths.length > 1
-    found = (
+    matrices = (
         paths.length.astype(np.int64) - 1,
         np.where(has_step, neighbors.row[slot, end] - first, -1),
         np.where(has_step, neighbors.bond[slot, end], -1),
     )
-    return LastSteps(*map(torch.from_numpy, found))
+    return LastSteps(*map(torch.from_numpy, matrices))

@@ -615,10 +615,10 @@ def test_parquet_keeps_its_types(model, tmp_path):
     table = pyarrow.table(columns)
     parquet.write_table(table, tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
-    found = parquet.read_table(tmp_path / "out.parquet")
+    output = parquet.read_table(tmp_path / "out.parquet")
     for name in columns:
-        assert found[name].type == table[name].type
-        assert found[name].combine_chunks() == table[name].combine_chunks(), name
+        assert output[name].type == table[name].type
+        assert output[name].combine_chunks() == table[name].combine_chunks(), name
 
 
 def test_types_of_parquet_without_a_text_that_reads_back_become_text(model, tmp_path):
@@ -632,11 +632,11 @@ def test_types_of_parquet_without_a_text_that_reads_back_become_text(model, tmp_
     }
     parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.parquet")
-    found = parquet.read_table(tmp_path / "out.parquet")
-    assert found["days"].to_pylist() == ['["2000-01-02"]', None]
-    assert found["time"].to_pylist() == ["01:01:01.000", None]
-    assert found["map"].to_pylist() == ['[["a", 1]]', None]
-    assert found["empty"].to_pylist() == [None, None]
+    output = parquet.read_table(tmp_path / "out.parquet")
+    assert output["days"].to_pylist() == ['["2000-01-02"]', None]
+    assert output["time"].to_pylist() == ["01:01:01.000", None]
+    assert output["map"].to_pylist() == ['[["a", 1]]', None]
+    assert output["empty"].to_pylist() == [None, None]
 
 
 def test_values_that_json_does_not_have_are_text(model, tmp_path):
