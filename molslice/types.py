@@ -285,9 +285,9 @@ class MoleculeBatch(Batch):
         levels: The shortest paths, which the thread that prepares batches can compute ahead; None if the
             model computes them.
         adjacency: Codes of the bonds between atoms [B, A, A], as `molslice.ops.path_codes.bond_codes`, zero
-            where there is no bond, padding included. With it, the sizes B and A determine the shapes of all
-            tensors: `bond_index` has the atoms -1 at places without a bond, and molecules without atoms fill
-            up the batch. None if only the bonds are listed.
+            where there is no bond, padding included. In batches of fixed shapes, the sizes B and A determine
+            the shapes of all tensors: `bond_index` has the atoms -1 at places without a bond, and molecules
+            without atoms fill up the batch. None if only the bonds are listed.
     """
 
     atoms: UInt8[Tensor, "B A 9"]

@@ -80,15 +80,17 @@ def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
     batch, atoms = neighbors.degree.shape
     slots, rows = neighbors.row.shape
     words = np.zeros((rows + 1, -(-atoms // WORD_BITS)), "<u8")  # the last row is for unused slots
-    place = np.arange(rows) % atoms if rows else np.arange(0)
-    words[np.arange(rows), place // WORD_BITS] = np.uint64(1) << (place % WORD_BITS).astype(np.uint64)
+    row = np.arange(rows)
+    place = row % atoms
+    words[row, place // WORD_BITS] = np.uint64(1) << (place % WORD_BITS).astype(np.uint64)
     reached = words[:rows]
-    lengths, chosen = [reached.copy()], [np.zeros_like(reached) for _ in range((slots - 1).bit_length())]
+    digits = max(1, (slots - 1).bit_length())
+    lengths, chosen = [reached.copy()], [np.zeros_like(reached) for _ in range(digits)]
     through = [np.empty_like(reached) for _ in range(slots)]  # the searches that have reached a neighbor
     length = 1
     while True:
-        for row, searches in zip(neighbors.row, through, strict=True):
-            np.take(words, row, 0, out=searches, mode="wrap")  # "raise" would copy
+        for neighbor, searches in zip(neighbors.row, through, strict=True):
+            np.take(words, neighbor, 0, out=searches, mode="wrap")  # "raise" would copy
         new = reduce(np.bitwise_or, through) & ~reached
         if not new.any():
             break
@@ -101,9 +103,9 @@ def shortest_paths(neighbors: Neighbors) -> ShortestPaths:
             searches &= new
             new ^= searches  # the first slot with a search is the lowest index
             _add_digits(chosen, slot, searches)
+    shape = batch, atoms, atoms
     return ShortestPaths(
-        _as_numbers(lengths, atoms).reshape(batch, atoms, atoms),
-        _as_numbers(chosen or [np.zeros_like(reached)], atoms).astype(np.uint8).reshape(batch, atoms, atoms),
+        _as_numbers(lengths, atoms).reshape(shape), _as_numbers(chosen, atoms).reshape(shape)
     )
 
 
@@ -133,8 +135,8 @@ def bond_degrees(bond_index: Int[Tensor, "M 3"], batch: int, atoms: int) -> Int[
     return torch.bincount(ends, minlength=batch * atoms).view(batch, atoms)
 
 
-def path_levels(paths: ShortestPaths, neighbors: Neighbors, max_hops: int = MAX_HOPS) -> PathLevels:
-    """Sort the pairs of atoms of a batch by distance; `max_hops` bonds of a path count."""
+def path_levels(paths: ShortestPaths, neighbors: Neighbors) -> PathLevels:
+    """Sort the pairs of atoms of a batch by distance; `MAX_HOPS` bonds of a path count."""
     (batch, atoms), lengths = neighbors.degree.shape, paths.length.reshape(-1)
     order = lengths.argsort(kind="stable")
     sizes: list[int] = np.bincount(lengths, minlength=2).tolist()
@@ -149,12 +151,12 @@ def path_levels(paths: ShortestPaths, neighbors: Neighbors, max_hops: int = MAX_
     index[order] = np.arange(len(order))
     token_place = np.full((batch, atoms + 1, atoms + 1), len(order))
     token_place[:, 1:, 1:] = index.reshape(batch, atoms, atoms)
-    counted = sizes[2 : 2 + max_hops]
+    counted = sizes[2 : 2 + MAX_HOPS]
     ends = np.cumsum(sizes)
     shorter = index.take(before[: sum(counted)]) - np.repeat(ends[: len(counted)], counted)
     index -= ends[len(counted)]  # among the pairs at the last distance that counts
     beyond, done = [order[:0]], sum(counted)
-    for size in sizes[2 + max_hops :]:  # bonds beyond the last hop are not counted
+    for size in sizes[2 + MAX_HOPS :]:  # bonds beyond the last hop are not counted
         part = slice(done, done + size)
         index[pairs[part]] = index.take(before[part])
         beyond.append(index[pairs[part]])
