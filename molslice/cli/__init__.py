@@ -163,11 +163,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(*SPINS)
-    keep_freed_memory()
     args = argparse.Namespace(debug=False)
     try:
         with _ended_by_signals(), warnings_as_messages():
             _parse(sys.argv[1:] if argv is None else list(argv), args)
+            keep_freed_memory()
             with hidden_progress(getattr(args, "quiet", False)):
                 code = args.run(args)
         close_output()

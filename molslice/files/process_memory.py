@@ -4,7 +4,6 @@ Linux reports resident sets in /proc. Other systems report only the peak; the ot
 there.
 """
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -67,6 +66,8 @@ def keep_freed_memory() -> None:
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
+    import ctypes  # `--help` does not need it
+
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc, or Windows
