@@ -256,6 +256,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             body.smiles,
             model=model["name"],
             target=body.target,
+            class_name=body.class_name,
             method=body.method,
             theme=body.theme,
             conditions=body.conditions,

@@ -8,7 +8,7 @@ Smiles = Annotated[str, Field(description="a molecule", examples=["CCO"])]
 
 
 Conditions = Annotated[
-    dict[str, float | str] | None,
+    dict[str, bool | float | str] | None,
     Field(
         description="value of each condition that the model takes, for all molecules",
         examples=[{"temperature": 298.15}],
@@ -69,7 +69,16 @@ class ExplainRequest(BaseModel):
 
     smiles: Smiles
     model: str | None = Field(None, description="name of a model of /models; by default the first")
-    target: str | None = Field(None, description="name of a target; by default the first")
+    target: str | None = Field(
+        None,
+        description="name of a target; by default the first that has not several classes, if there is one, and "
+        "with a class the only target",
+    )
+    class_name: str | None = Field(
+        None,
+        alias="class",
+        description="class to explain, of a target of three and more; by default the predicted class",
+    )
     method: Literal["gradients", "shapley"] | None = Field(
         None,
         description="integrated gradients, or Shapley values of masked atoms, which take longer; by default "

@@ -92,15 +92,22 @@ class ServedModel:
         is_whole = method == "shapley" or not isinstance(self.plain, FittedPredictor)
         return is_whole and _or_none(partial(self.explainer, method)) is not None
 
-    def explainer(self, method: Method | None = None, target: str | None = None) -> Explainer:
-        """Return the explainer of a target, by default of the first that has not several classes, if any."""
-        if target is None:
+    def explainer(
+        self, method: Method | None = None, target: str | None = None, class_name: str | None = None
+    ) -> Explainer:
+        """Return the explainer of a target and of one of its classes, see `find_score`.
+
+        Without both it explains the first target that has not several classes, if any.
+        """
+        if target is None and class_name is None:
             pairs = zip(self.plain.target_names, self.plain.types, strict=True)
             target = next((name for name, one in pairs if one.several is None), self.plain.target_names[0])
         method = method or self.method or METHODS[0]
         masks_whole = method == "shapley" and isinstance(self.plain, FittedPredictor)
         limit = MASKED_MOLECULES if masks_whole else None
-        return Explainer(self.plain, method=method, target=target, max_evaluations=limit)
+        return Explainer(
+            self.plain, method=method, target=target, class_name=class_name, max_evaluations=limit
+        )
 
     def _measured_widths(self, calibration: Calibration) -> dict[str, float]:
         pairs = zip(calibration.targets, column_slices(self.plain.types), strict=True)
@@ -289,12 +296,13 @@ def _explain(
     model: str,
     smiles: Sequence[str],
     target: str | None,
+    class_name: str | None = None,
     method: Method | None,
     theme: Theme | None = None,
     conditions: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Compute and draw the contributions of the atoms of molecules."""
-    explainer = models[model].explainer(method, target)
+    explainer = models[model].explainer(method, target, class_name)
 
     def explain(text: str) -> dict[str, Any]:
         explanation = explainer(text, conditions)

@@ -182,7 +182,7 @@ def test_what_cannot_be_explained_says_so(client):
     assert "use the method shapley" in answer.json()["detail"]
 
 
-def test_a_class_of_several_is_explained_by_its_column_or_by_the_prediction(client):
+def test_a_class_of_several_is_explained_by_its_name_its_column_or_the_prediction(client):
     asked = {"smiles": "OCc1ccncc1", "model": "length"}
     (row,) = client.post("/predict", json=asked).json()["predictions"]
     columns = [column for column, value in row["values"].items() if isinstance(value, float)]
@@ -191,7 +191,16 @@ def test_a_class_of_several_is_explained_by_its_column_or_by_the_prediction(clie
     for column, answer in answers.items():
         assert answer["class"] == column.removeprefix("length_")
         assert answer["probability"] == pytest.approx(row["values"][column], abs=1e-6)
+        by_name = client.post("/explain", json={**asked, "class": answer["class"]}).json()
+        assert by_name["atoms"] == answer["atoms"]
     assert client.post("/explain", json=asked).json()["class"] == answers[best]["class"]
+
+
+@pytest.mark.parametrize(("model", "reason"), [("length", "has no class 'huge'"), ("size", "is a number")])
+def test_a_class_that_a_model_does_not_have_is_refused(client, model, reason):
+    answer = client.post("/explain", json={"smiles": "CCO", "model": model, "class": "huge"})
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("model", ["size", "big"])
