@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from drop_path import DropPathSpec
 from gps import GpsSpec
 from penalty_law import fit_penalties
-from qm9_levers import CONFIG, error_on_rows, run_chemprop, write_rows
+from qm9_levers import CONFIG, DROPOUT, error_on_rows, run_chemprop, write_rows
 from record import ROOT, add_finished, find_commit, group_by, make_parser, record, run_all, spread, write_json
 
 from molslice.config import load_config
@@ -71,6 +72,8 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "identity, pair state and messages": ("identity", BOTH),
     "softmax, post-norm": ("softmax", {"model.norm": "post"}),
     "softmax, mixed lengths": ("softmax", {"training.mix_lengths": "true"}),
+    "softmax, dropout": ("softmax", DROPOUT),
+    "softmax, drop path": ("softmax", {"model.name": "drop_path"}),
     "slice_sort, post-norm": ("slice_sort", {"model.norm": "post"}),
     "softmax, 2 layers": ("softmax", {"model.num_layers": "2"}),
     "softmax, 8 layers": ("softmax", {"model.num_layers": "8"}),
@@ -166,6 +169,7 @@ def train_chemprop(point: Point, files: Mapping[str, Path], folder: Path, python
 def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Path) -> dict[str, Any]:
     """Train an entry of `ENTRIES` and test it."""
     MODELS.add("gps", GpsSpec)
+    MODELS.add("drop_path", DropPathSpec)
     attention, given = ENTRIES[point.label]
     [(_, name, options)] = split_entries(attention)
     settings = {
