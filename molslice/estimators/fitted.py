@@ -87,6 +87,7 @@ class _Estimator(BaseEstimator):
         groups: Any,  # noqa: ANN401
         sample_weight: Any,  # noqa: ANN401
         *,
+        names: Sequence[str],
         sides: np.ndarray | None = None,
         standard_error: np.ndarray | None = None,
         classes: Sequence[Sequence[str] | None] = (),
@@ -94,9 +95,9 @@ class _Estimator(BaseEstimator):
     ) -> None:
         """Fit to targets [n] or [n, T]; classes are numbers from 0, and NaN is a missing value.
 
-        `fit` gets its arguments from the parameters of the estimator, and `more`. `sides` and
-        `standard_error` are shaped as y; `sides` says what is a limit, as in `ReadValues`. `classes` are
-        the names of the classes of each target; None for numbers.
+        `fit` gets its arguments from the parameters of the estimator, and `more`. `names` has the name of
+        each target. `sides` and `standard_error` are shaped as y; `sides` says what is a limit, as in
+        `ReadValues`. `classes` are the names of the classes of each target; None for numbers.
         """
         # predicting with a pickled estimator needs no training
         from molslice.fitting.columns import checked_columns
@@ -113,7 +114,8 @@ class _Estimator(BaseEstimator):
         taken = {*molecules, *cells}
         first, rows = next(iter(molecules.items()))
         columns = y.reshape(len(y), -1).T
-        names = [free_name(name, taken) for name in _names(len(columns))]
+        names = [free_name(name, taken) for name in names]
+        taken |= {*names}
         group, weight = (free_name(name, taken) for name in ("group", "weight"))
         if groups is not None:
             words = column_or_1d(groups, dtype=object).tolist()
@@ -287,9 +289,18 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             errors = errors.reshape(targets.shape)
         advice = "NaN" if several else "only the other rows", "outliers='keep'"
         columns = targets.reshape(len(targets), -1)
-        names = _names(columns.shape[1])
+        names = _names(y, columns.shape[1])
         check_outliers(columns, names, "the molecules", "index {}".format, self.outliers, advice)
-        self._fit(X, targets, groups, sample_weight, sides=sides, standard_error=errors, kind="regression")
+        self._fit(
+            X,
+            targets,
+            groups,
+            sample_weight,
+            names=names,
+            sides=sides,
+            standard_error=errors,
+            kind="regression",
+        )
         self._is_flat = not several
         return self
 
@@ -312,7 +323,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         cells = np.asarray(y, dtype=object)
         columns = cells.reshape(len(cells), -1).T
         texts = [["" if is_missing_value(cell) else str(cell) for cell in column] for column in columns]
-        named = zip(texts, _names(len(texts)), strict=True)
+        named = zip(texts, _names(y, len(texts)), strict=True)
         read = [read_limits(column, name, "index {}".format) for column, name in named]
         values = np.stack([one.values for one in read], axis=1)
         sides = np.stack([one.sides for one in read], axis=1)
@@ -420,6 +431,7 @@ class MolsliceClassifier(ClassifierMixin, _Estimator):
             targets.astype(np.float64),
             groups,
             sample_weight,
+            names=_names(y, len(classes)),
             classes=words,
             kind="classification" if count == 2 else "multiclass",
             positive=tuple(names[1] for names in words if names) if count == 2 else (),
@@ -515,8 +527,12 @@ def _write_rows(
     return refusals
 
 
-def _names(count: int) -> list[str]:
-    """Return the names of the columns of y."""
+def _names(y: Any, count: int) -> list[str]:  # noqa: ANN401
+    """Return the names of the targets: of a Series or a DataFrame its names, else `y`, or `y0`, `y1`, ..."""
+    given = getattr(y, "columns", [getattr(y, "name", None)])
+    names = {name.strip() for name in given if isinstance(name, str)} - {""}
+    if len(names) == count == len(given):
+        return [name.strip() for name in given]
     return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
 
 

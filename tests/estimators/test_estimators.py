@@ -305,6 +305,29 @@ def test_values_far_outside_are_refused_until_the_user_decides():
     assert kept.about_["notices"][0].startswith("y: -999 in 2 rows")
 
 
+@pytest.mark.parametrize(
+    ("y", "names"),
+    [
+        (pd.Series(SIZE, name="length"), ["length"]),
+        (pl.Series("length", SIZE), ["length"]),
+        (pd.DataFrame({"length": SIZE, "smiles": -SIZE}), ["length", "smiles_"]),
+        (pd.DataFrame({0: SIZE, 1: -SIZE}), ["y0", "y1"]),
+        (pd.Series(SIZE), ["y"]),
+    ],
+    ids=["pandas", "polars", "taken", "numbers", "unnamed"],
+)
+def test_targets_have_the_names_of_a_series_or_a_frame(y, names, regressor):
+    model = MolsliceRegressor(**FAST).fit(SMILES, y)
+    assert model.about_["targets"]["names"] == tuple(names)
+    if len(names) == 1:
+        np.testing.assert_array_equal(model.predict(SMILES), regressor.predict(SMILES))
+
+
+def test_a_class_of_a_saved_model_has_the_name_of_its_series(tmp_path):
+    MolsliceClassifier(**FAST).fit(SMILES, pd.Series(BIG, name="big")).save(tmp_path / "model")
+    assert load_model(tmp_path / "model").columns == ("big_yes",)
+
+
 def fitted_by_table(frame, folder, target="y", **options):
     """Fit to columns of a DataFrame as `molslice fit` does, and return the model."""
     frame.to_csv(folder / "table.csv", index=False)
