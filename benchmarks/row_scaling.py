@@ -30,7 +30,9 @@ from gps import GpsSpec
 from penalty_law import fit_penalties
 from qm9_levers import CONFIG, DROPOUT, error_on_rows, run_chemprop, write_rows
 from record import ROOT, add_finished, find_commit, group_by, make_parser, record, run_all, spread, write_json
+from score_state import ScoreState
 
+from molslice.attention import ATTENTIONS
 from molslice.config import load_config
 from molslice.config.entries import folder_name, split_entries
 from molslice.model import MODELS
@@ -65,6 +67,7 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "softmax, messages": ("softmax", MESSAGES),
     "slice_sort, messages": ("slice_sort", MESSAGES),
     "softmax, pair state and messages": ("softmax", BOTH),
+    "softmax, scores and messages": ("score_state", MESSAGES),
     "slice_sort, pair state and messages": ("slice_sort", BOTH),
     MAX_EXCHANGE: (MAX_EXCHANGE, {}),
     f"{MAX_EXCHANGE}, pair state and messages": (MAX_EXCHANGE, BOTH),
@@ -170,6 +173,7 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
     """Train an entry of `ENTRIES` and test it."""
     MODELS.add("gps", GpsSpec)
     MODELS.add("drop_path", DropPathSpec)
+    ATTENTIONS.add("score_state", ScoreState)
     attention, given = ENTRIES[point.label]
     [(_, name, options)] = split_entries(attention)
     settings = {

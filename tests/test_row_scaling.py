@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from molslice.attention import ATTENTIONS
 from molslice.model import MODELS
+from molslice.model.base import AttentionChoice
+from molslice.testing import CHECKS, subjects_of
+from molslice.types import DataSpec
 from tests.programs import load_program
 
 
@@ -21,13 +25,38 @@ def program(monkeypatch):
     monkeypatch.setattr(program, "SOURCE", program.ROOT / "data" / "gap_xtb")
     monkeypatch.setattr(program, "run_all", lambda run, calls, jobs: ((call, run(*call)) for call in calls))
     yield program
-    MODELS.remove("gps")
+    for name in ("gps", "drop_path"):
+        MODELS.remove(name)
+    ATTENTIONS.remove("score_state")
+
+
+@pytest.fixture
+def score_state():
+    ATTENTIONS.add("score_state", load_program("score_state").ScoreState)
+    yield
+    ATTENTIONS.remove("score_state")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_attention_that_hands_on_its_scores_keeps_the_contract(score_state, check):
+    # the softmax cancels the bias of the keys, and the mixture of the heads acts on the next layer
+    for subject in subjects_of("score_state", canceled={"key.bias", "head_mix"}):
+        check(subject)
+
+
+def test_the_layers_of_drop_path_have_growing_rates(program):
+    spec = program.DropPathSpec(num_layers=3, dim=8, ffn_dim=8, num_heads=2, drop_path=0.2)
+    model = spec.build(AttentionChoice("softmax"), DataSpec(1))
+    assert [layer.drop_path for layer in model.encoder.layers] == pytest.approx([0.0, 0.1, 0.2])
 
 
 def test_samples_are_nested_and_runs_are_not_repeated(program, tmp_path, monkeypatch):
     runs, out = tmp_path / "runs", tmp_path / "results"
     words = ["--runs", str(runs), "--out", str(out), "--dims", "16", "--rows", "20", "60"]
-    words += ["--entries", "softmax;slice_sort, pair state;GPS"]
+    words += [
+        "--entries",
+        "softmax;slice_sort, pair state;GPS;softmax, drop path;softmax, scores and messages",
+    ]
     program.main(words)
     samples = [set((runs / "rows" / f"{rows}.csv").read_text().splitlines()) for rows in program.STEPS]
     assert samples[0] < samples[1] < samples[2]
@@ -43,6 +72,10 @@ def test_samples_are_nested_and_runs_are_not_repeated(program, tmp_path, monkeyp
         ("softmax", 60, 1),
         ("slice_sort, pair state", 20, 1),
         ("slice_sort, pair state", 60, 1),
+        ("softmax, scores and messages", 20, 1),
+        ("softmax, scores and messages", 60, 1),
+        ("softmax, drop path", 20, 1),
+        ("softmax, drop path", 60, 1),
         ("GPS", 20, 1),
         ("GPS", 60, 1),
     ]
