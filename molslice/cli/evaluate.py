@@ -269,10 +269,13 @@ def result_text(result: dict[str, Any]) -> str:
     value = f"{result['split']} {METRIC_LABELS[metric]}" if metric else result["split"]
     header = ("target", *([] if metric else ["metric"]), value, "unit", "labels")
     failed = f" ({result['failed']} could not be read)" if result["failed"] else ""
+    noun, molecules = result["noun"], result.get("molecules", result["rows"])
+    if molecules < result["rows"]:
+        noun, failed = "rows", f" of {molecules:,} molecules{failed}"
     lines = [
         text_table(header, rows),
         "",
-        f"{result['noun']:<10}  {result['rows']:,}{failed}{atoms}",
+        f"{noun:<10}  {result['rows']:,}{failed}{atoms}",
     ]
     if "parameters" in result:
         without = f"({result['parameters_without_embeddings']:,} without embeddings)"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from molslice.fitting.data import FitData
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import Measured, measure_rows
 
 
 def measure_target(
@@ -13,8 +13,7 @@ def measure_target(
 ) -> Measured:
     """Measure the predictions of a target in some rows, int [k] or bool [n], of these groups, int [k]."""
     truth = data.nearest(predicted, rows, index)
-    of_target = data.types[index]
-    return Measured.of(of_target.kind, predicted, truth, groups, metric, of_target.several)
+    return measure_rows(data.types[index], predicted, truth, groups, metric)
 
 
 def cross_validation_factor(folds: int) -> float:

@@ -59,7 +59,8 @@ def evaluate(
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
         each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
         `parameters_without_embeddings` and `seconds`. Targets of molecules have the `standard_error` of the
-        announced metric over samples of rows, None if it is not defined. For molecules also `refusals`, the
+        announced metric over samples of molecules, whose rows are drawn together; None if it is not defined.
+        For molecules also `molecules` (their number, of which some may have several rows), `refusals`, the
         failed rows by reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of
         `molslice fit` has neither parameters nor atoms.
 
@@ -102,13 +103,15 @@ def evaluate(
                 raise MolsliceError(failure_text(dataset.where(int(row)), "", reason))
             refusals.add(reason, "", dataset.where(int(row)))
     labels, values = labels[readable], predictions.values[readable].astype(np.float64)
-    errors = _errors(predictor, dataset, labels, values)
+    molecules = dataset.number_molecules(rows[readable])
+    errors = _errors(predictor, dataset, labels, values, molecules)
     announced = {next(iter(of_target)) for of_target in errors}
     counts = np.isfinite(labels).sum(0).tolist()
     targets = zip(dataset.target_names, dataset.target_units, counts, errors, strict=True)
     result = {
         "split": split,
         "rows": len(rows) - failed,
+        "molecules": len({*molecules.tolist()}),
         "noun": dataset.row_name,
         "failed": failed,
         "refusals": refusals.report(),
@@ -236,7 +239,11 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
 
 
 def _errors(
-    predictor: SmilesPredictor, dataset: MoleculeDataset, labels: np.ndarray, values: np.ndarray
+    predictor: SmilesPredictor,
+    dataset: MoleculeDataset,
+    labels: np.ndarray,
+    values: np.ndarray,
+    molecules: np.ndarray,
 ) -> list[dict[str, float | None]]:
     """Return the metrics of each target by name, the announced one first, and `standard_error`."""
     types, errors = predictor.types, []
@@ -244,12 +251,16 @@ def _errors(
         metrics = one.measure(values[:, columns], truth)
         if isinstance(dataset, Pcqm4m) and (known := np.isfinite(truth)).any():  # the evaluator of OGB
             metrics[one.metric] = evaluate_gap(dataset.version, truth[known], values[known, columns.start])
-        errors.append({**metrics, "standard_error": _standard_error(one, values[:, columns], truth)})
+        errors.append(
+            {**metrics, "standard_error": _standard_error(one, values[:, columns], truth, molecules)}
+        )
     return errors
 
 
-def _standard_error(of_target: TargetType, predicted: np.ndarray, truth: np.ndarray) -> float | None:
+def _standard_error(
+    of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, molecules: np.ndarray
+) -> float | None:
     """Return the standard error of the announced metric; None if it is not defined."""
     values = predicted[:, 0] if of_target.several is None else predicted
-    error = measure_rows(of_target, values, truth, of_target.metric).standard_error
+    error = measure_rows(of_target, values, truth, molecules, of_target.metric).standard_error
     return error if np.isfinite(error) else None

@@ -93,6 +93,8 @@ def evaluate_uncertainty(
         for by, kinds in find_groups(predictor, dataset, rows).items()
     }
 
+    molecules = dataset.number_molecules(rows[good])
+
     def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of target
         return values[good, columns.start].astype(np.float64)
 
@@ -119,6 +121,7 @@ def evaluate_uncertainty(
                 bounds,
                 spread,
                 groups,
+                molecules,
                 logarithmic=calibration.targets[index].logarithmic,
             )
         else:
@@ -127,7 +130,7 @@ def evaluate_uncertainty(
             guesses = {"predicted": probabilities(first.values)}
             if of_target.several is None and first.calibrated is not None:
                 guesses["calibrated"] = probabilities(first.calibrated)
-            scores = score_sets(truth[good, index], guesses, sets, names, spread, groups)
+            scores = score_sets(truth[good, index], guesses, sets, names, spread, groups, molecules)
         targets.append({"name": name, "unit": unit, **scores})
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
 
@@ -190,6 +193,7 @@ def score_intervals(
     bounds: Mapping[float, tuple[np.ndarray, np.ndarray]],
     spread: np.ndarray | None = None,
     groups: Mapping[str, Groups] = MappingProxyType({}),
+    molecules: np.ndarray | None = None,
     *,
     logarithmic: bool = False,
 ) -> dict[str, Any]:
@@ -202,6 +206,7 @@ def score_intervals(
             largest possible one.
         spread: Stated uncertainties, float64 [n]; None without them.
         groups: Groups of the n rows.
+        molecules: Number of the molecule of each row, int64 [n]; None if each row has another molecule.
         logarithmic: Whether the intervals belong to the logarithm of positive values.
 
     Returns:
@@ -212,7 +217,8 @@ def score_intervals(
     widths = {level: upper - lower for level, (lower, upper) in bounds.items()}
     width = widths[_group_level(bounds)]
     uncertainty = spread if spread is not None else width
-    summary = _summarize(known, errors, inside, "width", widths, groups)
+    molecules = np.arange(len(truth)) if molecules is None else molecules
+    summary = _summarize(known, errors, inside, "width", widths, groups, molecules)
     for entry in summary["levels"] if logarithmic else ():
         lower, upper = bounds[entry["level"]]
         entry["factor"] = float(10.0 ** _mean(np.log10(upper) - np.log10(lower), known))
@@ -236,6 +242,7 @@ def score_sets(
     names: Sequence[str],
     spread: np.ndarray | None = None,
     groups: Mapping[str, Groups] = MappingProxyType({}),
+    molecules: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Compare sets of K classes, and their probabilities, with the measured classes of n rows.
 
@@ -248,6 +255,7 @@ def score_sets(
         names: Names of the classes.
         spread: Stated uncertainties, float64 [n]; None without them.
         groups: Groups of the n rows.
+        molecules: As in `score_intervals`.
 
     Returns:
         The numbers of a target; see `evaluate_uncertainty`. The error of a row is 1 - probability of its
@@ -256,18 +264,19 @@ def score_sets(
     known, count = np.isfinite(truth), len(names)
     labels = np.where(known, truth, 0.0).astype(np.int64)
     rows, right = np.arange(len(labels)), labels[:, None] == np.arange(count)
+    molecules = rows if molecules is None else molecules
     inside = {level: in_set[rows, labels] for level, in_set in sets.items()}
     sizes = {level: in_set.sum(1) for level, in_set in sets.items()}
     predicted, best = guesses["predicted"], [*guesses.values()][-1]
     errors, unsure = np.where(known, 1.0 - predicted[rows, labels], np.nan), 1.0 - best.max(1)
-    summary = _summarize(known, errors, inside, "set_size", sizes, groups)
+    summary = _summarize(known, errors, inside, "set_size", sizes, groups, molecules)
     classes = []
     for entry in summary["levels"]:
         level = entry["level"]
         entry["set_sizes"] = [_mean(sizes[level] == size, known) for size in range(count + 1)]
         for label, name in enumerate(names):
             of_class = known & right[:, label]
-            scores = _at_level(level, inside[level], "set_size", sizes[level], of_class)
+            scores = _at_level(level, inside[level], "set_size", sizes[level], of_class, molecules)
             classes.append({"class": name, **scores})
             if count == 2:
                 entry[f"coverage_class_{label}"] = scores["coverage"]
@@ -302,11 +311,12 @@ def _summarize(
     size_name: str,
     sizes: Mapping[float, np.ndarray],
     groups: Mapping[str, Groups],
+    molecules: np.ndarray,
 ) -> dict[str, Any]:
     """Return the numbers that intervals and sets have in common; `known` rows have a measured value."""
 
     def at_level(level: float, rows: np.ndarray) -> dict[str, Any]:
-        return _at_level(level, inside[level], size_name, sizes[level], rows)
+        return _at_level(level, inside[level], size_name, sizes[level], rows, molecules)
 
     by_level = [{"level": level, "coverage": _mean(covered, known)} for level, covered in inside.items()]
     grid = [entry for entry in by_level if entry["level"] in GRID]
@@ -328,15 +338,24 @@ def _summarize(
 
 
 def _at_level(
-    level: float, inside: np.ndarray, size_name: str, sizes: np.ndarray, rows: np.ndarray
+    level: float,
+    inside: np.ndarray,
+    size_name: str,
+    sizes: np.ndarray,
+    rows: np.ndarray,
+    molecules: np.ndarray,
 ) -> dict[str, Any]:
-    """Return coverage and size, and the standard error of the coverage if the stated level is right."""
-    count = int(rows.sum())
+    """Return coverage and size, and the standard error of the coverage if the stated level is right.
+
+    It is the standard error if all or none of the rows of a molecule are inside, the largest possible one.
+    """
+    _, counts = np.unique(molecules[rows], return_counts=True)
+    variance = level * (1 - level) * (counts**2).sum() / max(counts.sum(), 1) ** 2
     return {
         "level": level,
-        "count": count,
+        "count": int(counts.sum()),
         "coverage": _mean(inside, rows),
-        "standard_error": float(np.sqrt(level * (1 - level) / count)) if count else float("nan"),
+        "standard_error": float(np.sqrt(variance)) if len(counts) else float("nan"),
         size_name: _mean(sizes, rows),
     }
 

@@ -70,11 +70,12 @@ class Difference:
         reference: Name of the model that it is compared with.
         unit: Unit of the target.
         metric: Name of the metric.
-        molecules: Number of molecules.
+        rows: Number of rows.
+        molecules: Number of their molecules.
         value: The metric of the model.
         reference_value: The metric of the reference.
-        standard_error: Standard error of the difference, smaller than the standard errors of both
-            metrics, because the molecules are the same.
+        standard_error: Standard error of the difference over samples of molecules, smaller than the standard
+            errors of both metrics, because the molecules are the same.
         cross_validated: The metric of the model on out-of-fold predictions; None if unknown.
         reference_cross_validated: The same of the reference.
     """
@@ -84,6 +85,7 @@ class Difference:
     reference: str
     unit: str
     metric: str
+    rows: int
     molecules: int
     value: float
     reference_value: float
@@ -110,7 +112,8 @@ class Difference:
         better, other = (self.model, self.reference) if self.gain > 0 else (self.reference, self.model)
         unit = f" {self.unit}" if self.unit and self.metric == "mae" else ""
         size = f"{rounded_error(abs(self.gain), self.standard_error)}{unit}"
-        rows = f"on the {self.molecules:,} molecules that both held out"
+        several = f"{self.rows:,} rows of " if self.rows > self.molecules else ""
+        rows = f"on the {several}{self.molecules:,} molecules that both held out"
         label, few = METRIC_LABELS[self.metric], ROUGH * (self.molecules < SMALL)
         if not abs(self.gain) > CLEAR * self.standard_error:
             pair = f"no clear difference between {other} and {better}"
@@ -238,21 +241,25 @@ def _errors(model: _Model) -> Iterator[Errors]:
     for index, (target, unit) in enumerate(zip(predictor.target_names, units, strict=True)):
         metric, of_test = predictor.types[index].metric, summary.get("test", {})
         held_out = of_test.get("of"), (of_test.get(metric) or {}).get(target), None
-        if model.held_out is not None:
+        if model.held_out is not None and model.measured is not None:
             truth = model.held_out.truth[:, index]
             known = np.isfinite(truth)
-            error = _measure(model, index, model.held_out.predicted[known], truth[known], metric)
+            molecules = model.measured.judged.molecules[known]
+            rows = model.held_out.predicted[known], truth[known], molecules
+            error = _measure(model, index, *rows, metric)
             held_out = int(known.sum()), _defined(error.value), _defined(error.standard_error)
         yield Errors(
             target, model.name, unit, metric, summary.get("train", {}).get("of"), None, None, *held_out
         )
 
 
-def _measure(model: _Model, target: int, predicted: np.ndarray, truth: np.ndarray, metric: str) -> Error:
+def _measure(
+    model: _Model, target: int, predicted: np.ndarray, truth: np.ndarray, molecules: np.ndarray, metric: str
+) -> Error:
     """Measure predictions [n, C] of a target."""
     of_target, columns = model.predictor.types[target], [*column_slices(model.predictor.types)][target]
     values = predicted[:, columns] if of_target.several is not None else predicted[:, columns.start]
-    return measure_rows(of_target, values, truth, metric)
+    return measure_rows(of_target, values, truth, molecules, metric)
 
 
 def _defined(number: float) -> float | None:
@@ -337,8 +344,10 @@ def _difference(
     truth = values[0][alike]
     if len(truth) < FEWEST:
         return f"{pair} they held out {len(truth) or 'none'} of the same values."
+    # places are by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
+    molecules = np.unique([str(smiles) for smiles, *_ in common], return_inverse=True)[1][alike]
     first, second = (
-        _measure(one, index, of_model.predicted[at[alike]], truth, types[0].metric)
+        _measure(one, index, of_model.predicted[at[alike]], truth, molecules, types[0].metric)
         for (one, index), of_model, at in zip(sides, kept, rows, strict=True)
     )
     if not (math.isfinite(first.value) and math.isfinite(second.value)):
@@ -350,6 +359,7 @@ def _difference(
         units[0],
         types[0].metric,
         len(truth),
+        len({*molecules.tolist()}),
         first.value,
         second.value,
         first.difference_error(second),

@@ -29,7 +29,7 @@ class Group:
 
     Attributes:
         name: What the molecules have in common.
-        count: Number of molecules with a value or a limit.
+        count: Number of rows with a value or a limit.
         error: The value of `group_metric`; NaN if it is not defined.
         spread: Its standard error; NaN for fewer than two molecules and where `error` is NaN.
     """
@@ -45,6 +45,7 @@ def summarize(
     of_target: TargetType,
     truth: np.ndarray,
     predicted: np.ndarray,
+    molecules: np.ndarray,
     metric: str,
     folds: int | None = None,
 ) -> Group:
@@ -55,10 +56,11 @@ def summarize(
         of_target: What the target is.
         truth: Values, or indices of classes, float64 [n].
         predicted: Predictions or probabilities of class 1, float64 [n]; of several classes, float64 [n, K].
+        molecules: Number of the molecule of each row, int64 [n].
         metric: See `group_metric`.
         folds: Number of folds of cross-validated predictions; None for other predictions.
     """
-    measured = measure_rows(of_target, predicted, truth, metric)
+    measured = measure_rows(of_target, predicted, truth, molecules, metric)
     factor = 1.0 if folds is None else cross_validation_factor(folds)
     return Group(name, len(truth), measured.value, factor * measured.standard_error)
 
@@ -130,9 +132,8 @@ def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]
     for name, members in groups.items():
         rows = known[members[known]]
         if len(rows):
-            scored.append(
-                summarize(name, measured.types[target], truth[rows], predicted[rows], metric, folds)
-            )
+            of_rows = (truth[rows], predicted[rows], split.molecules[rows])
+            scored.append(summarize(name, measured.types[target], *of_rows, metric, folds))
     return scored
 
 

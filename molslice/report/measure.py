@@ -38,6 +38,8 @@ class SplitPredictions:
         truth: Targets, float64 [n, T], NaN where missing.
         predicted: Predictions, float64 [n, C], with the columns of `Predictions`.
         columns: The columns of each target.
+        molecules: Number of the molecule of each row, int64 [n]. Rows of one molecule count as one in
+            standard errors.
         bounds: The least and the largest possible value of limits, such as `>10`, float64 [2, n, T], NaN
             where there is no limit; None without limits.
     """
@@ -49,6 +51,7 @@ class SplitPredictions:
     truth: np.ndarray
     predicted: np.ndarray
     columns: Sequence[slice]
+    molecules: np.ndarray
     bounds: np.ndarray | None = None
 
     @property
@@ -171,9 +174,9 @@ class Measured:
             return None
         kept = read_rows(model, model.folder / HELD_OUT)
         count, columns = len(kept.truth), [*column_slices(model.types)]
-        places = np.arange(count)
+        places, molecules = np.arange(count), np.unique(kept.smiles, return_inverse=True)[1]
         return SplitPredictions(
-            "held-out", True, count, places, kept.truth, kept.predicted, columns, kept.bounds
+            "held-out", True, count, places, kept.truth, kept.predicted, columns, molecules, kept.bounds
         )
 
     @cached_property
@@ -246,7 +249,10 @@ def measure(
             bounds = None if kept.bounds is None else kept.bounds[:, some]
         unseen = name != "train" or kept is not None
         predicted = predicted.astype(np.float64)
-        splits.append(SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns, bounds))
+        molecules = dataset.number_molecules(some)
+        splits.append(
+            SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns, molecules, bounds)
+        )
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
     return Measured(predictor, dataset, tuple(splits), is_own, threshold)

@@ -17,11 +17,12 @@ from molslice.report.page import FEW, limits_text, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.standard_errors import Measured as Error
-from molslice.tasks.standard_errors import measure_rows
+from molslice.tasks.standard_errors import error_of_mean, measure_rows
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
-FEWEST, SMALL = 10, 50  # rows from which there is a verdict, and rows below which a split is called small
+FEWEST = 10  # rows from which there is a verdict
+SMALL = 50  # molecules below which a split is called small
 FEW_HELD_OUT = 100  # fewer held-out rows stand after the cross-validated ones, as in the table of a fit
 ROUGH = " There are few molecules, so these numbers are rough."
 CLEAR = 2.0  # standard errors of a difference
@@ -55,6 +56,7 @@ class _Case:
         truth: Measured values or indices of classes, float64 [n]; of limits, the possible values nearest to
             the predictions.
         predicted: Predictions, float64 [n, columns of the target].
+        molecules: Number of the molecule of each row, int64 [n].
         bounds: The least and the largest possible value of limits, float64 [2, n], NaN for exact values.
     """
 
@@ -65,6 +67,7 @@ class _Case:
     recorded: str
     truth: np.ndarray
     predicted: np.ndarray
+    molecules: np.ndarray
     bounds: np.ndarray
 
     @property
@@ -79,7 +82,7 @@ class _Case:
 
     def error(self, metric: str, predicted: np.ndarray) -> Error:
         """Measure predictions of the rows."""
-        return measure_rows(self.measured.types[self.target], predicted, self.truth, metric)
+        return measure_rows(self.measured.types[self.target], predicted, self.truth, self.molecules, metric)
 
     def announced(self, metric: str, error: Error) -> tuple[float, float]:
         """Return a metric and its standard error, of a fit as in `fit.json`."""
@@ -124,7 +127,7 @@ class _Case:
 
     def reservations(self, metric: str) -> str:
         """Say what to keep in mind: few rows, the other error of a fit, and learned molecules."""
-        notes = [ROUGH] * (len(self.truth) < SMALL)
+        notes = [ROUGH] * (len({*self.molecules.tolist()}) < SMALL)
         place, other = "cross_validated", f"cross-validated {_label(metric)}"
         if self.recorded == place:
             place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out {self.measured.noun}"
@@ -150,11 +153,11 @@ def _cases(measured: Measured, target: int) -> list[_Case]:
         splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known, truth = split.measured(target)
-        predicted, bounds = split.predicted[known, split.columns[target]], split.limits(target)[:, known]
         if _is_logarithmic(measured, target):
-            positive = (truth > 0) & (predicted[:, 0] > 0)
-            truth, predicted, bounds = truth[positive], predicted[positive], bounds[:, positive]
-        cases.append(_Case(measured, target, split, kind, recorded, truth, predicted, bounds))
+            positive = (truth > 0) & (split.values(target)[known] > 0)
+            known, truth = known[positive], truth[positive]
+        rows = (truth, split.predicted[known, split.columns[target]], split.molecules[known])
+        cases.append(_Case(measured, target, split, kind, recorded, *rows, split.limits(target)[:, known]))
     return sorted(cases, key=lambda case: case.recorded == "test" and len(case.truth) < FEW_HELD_OUT)
 
 
@@ -192,7 +195,7 @@ def _of_number(case: _Case) -> str:
     start = f"{_label(metric)} {case.stated(metric, shown)}"
     median = 10.0 ** without.mean() if logarithmic else without.mean()
     compared = f"the error of predicting the median for all ({_short(median)})"
-    if not _is_clear(without - off):
+    if not _is_clear(without - off, case.molecules):
         return f"{start}, not clearly below {compared}. Not useful yet.{case.reservations(metric)}"
     lower = f"{1 - off.mean() / without.mean():.0%} below {compared}{' on a logarithmic scale' * logarithmic}"
     reach = f"a factor of {_short(10.0**distance)}" if logarithmic else _short(distance) + case.unit("mae")
@@ -242,7 +245,7 @@ def _of_ordered(case: _Case) -> str:
     off, without = np.abs(chosen - truth), np.abs(np.median(truth) - truth)
     start = f"{_label(metric)} {case.stated(metric, case.error(metric, case.predicted))}"
     compared = f"the error of predicting the median class for all ({_short(without.mean())})"
-    if not _is_clear(without - off):
+    if not _is_clear(without - off, case.molecules):
         return f"{start}, not clearly below {compared}. Not useful yet.{case.reservations(metric)}"
     ranking = _ranking(rank_correlation(case.predicted @ np.arange(len(several.names)), truth))
     return (
@@ -251,9 +254,9 @@ def _of_ordered(case: _Case) -> str:
     )
 
 
-def _is_clear(gains: np.ndarray) -> bool:
+def _is_clear(gains: np.ndarray, molecules: np.ndarray) -> bool:
     """Whether the mean of the differences of each row is clearly above zero."""
-    return bool(gains.mean() > CLEAR * gains.std(ddof=1) / math.sqrt(len(gains)))
+    return bool(gains.mean() > CLEAR * error_of_mean(gains, molecules))
 
 
 def _ranking(rank: float, of_which: str = "") -> str:

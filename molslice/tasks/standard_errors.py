@@ -76,8 +76,7 @@ class Measured:
             influences = influence(predicted, truth, value)
         else:
             influences = _class_influences(classes, metric, predicted, truth.astype(np.int64), value)
-        _, places = np.unique(groups, return_inverse=True)
-        sums = np.bincount(places, influences)
+        sums = _sums(influences, groups)
         return cls(value, _standard_error(sums), _effective_rows(kind, truth), sums)
 
     def difference_error(self, other: "Measured") -> float:
@@ -85,10 +84,19 @@ class Measured:
         return _standard_error(self.influences - other.influences)
 
 
-def measure_rows(of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, metric: str) -> Measured:
-    """Measure predictions of a target, of which each row is a group; see `Measured.of`."""
-    each = np.arange(len(truth))
-    return Measured.of(of_target.kind, predicted, truth, each, metric, of_target.several)
+def measure_rows(
+    of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray, metric: str
+) -> Measured:
+    """Measure predictions of a target; see `Measured.of`."""
+    return Measured.of(of_target.kind, predicted, truth, groups, metric, of_target.several)
+
+
+def error_of_mean(values: np.ndarray, groups: np.ndarray) -> float:
+    """Return the standard error of the mean of values [n], drawn in whole groups.
+
+    NaN with fewer than two groups. `groups` is the number of the group of each value, int [n].
+    """
+    return _standard_error(_sums((values - values.mean()) / len(values), groups))
 
 
 def _class_influences(
@@ -107,6 +115,12 @@ def _class_influences(
     counts = np.bincount(labels, minlength=len(classes.names))
     shares = np.bincount(labels, scores, len(counts)) / counts
     return (scores - shares[labels]) / counts[labels] / len(counts)
+
+
+def _sums(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return the sum of the values of each group, float64 [groups]."""
+    _, places = np.unique(groups, return_inverse=True)
+    return np.bincount(places, values)
 
 
 def _standard_error(sums: np.ndarray) -> float:

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from molslice.cli import main
+from molslice.cli.evaluate import result_text
 from molslice.data import build_dataset
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.inference.domain import DOMAIN, TrainingDomain
@@ -21,14 +22,14 @@ from tests.inference.models import CLASSES, FORMS, TWO, embedded_smiles, untrain
 GAPS = {"names": ("homolumogap",), "units": ("eV",)}
 
 
-def table_of(tmp_path, columns, **options):
-    """Return a CSV data set of 40 molecules, of which 38 are in the test split."""
+def table_of(tmp_path, columns, repeats=1, **options):
+    """Return a CSV data set of 40 molecules, of which 38 are in the test split, with equal rows of each."""
     smiles = embedded_smiles(40)
     names = list(columns)
     lines = [",".join(["smiles", "split", *names])]
     for row, text in enumerate(smiles):
         part = {0: "train", 1: "valid"}.get(row, "test")
-        lines.append(",".join([text, part, *(str(columns[name][row]) for name in names)]))
+        lines += [",".join([text, part, *(str(columns[name][row]) for name in names)])] * repeats
     path = tmp_path / "data.csv"
     path.write_text("\n".join(lines) + "\n")
     return build_dataset(
@@ -68,6 +69,21 @@ def test_the_error_of_each_target_in_its_unit(tmp_path):
     assert result["parameters"] == sum(p.numel() for p in model.model.parameters())
     assert 0 < result["parameters_without_embeddings"] < result["parameters"]
     assert result["seconds"] > 0
+
+
+def test_rows_of_one_molecule_count_as_one_in_standard_errors(tmp_path):
+    model = untrained(tmp_path / "model")
+    gap = {"gap": np.random.default_rng(0).normal(3, 1, 40).round(3)}
+    results = []
+    for repeats in (1, 5):
+        (tmp_path / str(repeats)).mkdir()
+        results.append(evaluate(model, table_of(tmp_path / str(repeats), gap, repeats, units="eV")))
+    assert [(result["rows"], result["molecules"]) for result in results] == [(38, 38), (190, 38)]
+    first, second = (result["targets"][0] for result in results)
+    for name in ("mae", "standard_error"):
+        assert second[name] == pytest.approx(first[name], rel=1e-5)
+    assert "rows        190 of 38 molecules, atoms canonical" in result_text(results[1])
+    assert "molecules   38, atoms canonical" in result_text(results[0])
 
 
 def test_classes_are_measured_by_roc_auc(tmp_path):

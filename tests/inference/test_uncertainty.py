@@ -340,6 +340,20 @@ def test_intervals_of_equal_width_have_no_ranking(tmp_path):
     assert target["count"] == 20
 
 
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_rows_of_one_molecule_count_as_one_in_the_standard_error_of_the_coverage(repeats):
+    truth = np.random.default_rng(0).normal(size=50).repeat(repeats)
+    bounds = {0.9: (np.full(len(truth), -1.0), np.full(len(truth), 1.0))}
+    molecules = np.arange(50).repeat(repeats)
+    (entry,) = score_intervals(truth, truth, bounds, molecules=molecules)["levels"]
+    assert (entry["count"], entry["standard_error"]) == (50 * repeats, pytest.approx((0.9 * 0.1 / 50) ** 0.5))
+    sets = {0.9: np.stack([truth < 0.5, truth > -0.5], axis=1)}
+    guesses = {"predicted": np.full((len(truth), 2), 0.5)}
+    classes = (truth > 0).astype(float)
+    (entry,) = score_sets(classes, guesses, sets, ("no", "yes"), molecules=molecules)["levels"]
+    assert entry["standard_error"] == pytest.approx((0.9 * 0.1 / 50) ** 0.5)
+
+
 def test_intervals_of_a_logarithm_have_a_factor_and_wide_ones_their_errors():
     truth, width = np.array([1.0, 10.0, 100.0, 1000.0]), np.array([2.0, 4.0, 2.0, 4.0])
     bounds = {0.9: (truth / width, truth * width)}

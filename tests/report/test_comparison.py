@@ -68,6 +68,26 @@ def test_the_difference_is_paired_on_the_molecules_that_both_held_out(compare, f
     assert rounded_error(changes.mean(), difference["standard_error"], signed=True) in page
 
 
+def test_rows_of_one_molecule_count_as_one_in_a_difference(compare, tmp_path):
+    rows = [(text, kelvin) for text in embedded_smiles(40) for kelvin in (280, 300, 320)]
+    with (tmp_path / "warm.csv").open("w", newline="") as file:
+        table = [(text, kelvin, len(text) % 9 + kelvin / 100) for text, kelvin in rows]
+        csv.writer(file).writerows([("smiles", "kelvin", "size"), *table])
+    for name, members in (("one", "5"), ("two", "3")):
+        words = ["--target", "size", "--condition", "kelvin", "--members", members, "--no-encoder"]
+        words += ["--quality", "fast", "--quiet", "--out", str(tmp_path / name)]
+        assert main(["fit", str(tmp_path / "warm.csv"), *words]) == 0
+    result, _ = compare(tmp_path / "one", tmp_path / "two")
+    (difference,) = result["differences"]
+    pair = [read_rows(load_model(tmp_path / name), tmp_path / name / HELD_OUT) for name in ("one", "two")]
+    errors = [np.abs(kept.truth[:, 0] - kept.predicted[:, 0]) for kept in pair]
+    _, places = np.unique(pair[0].smiles, return_inverse=True)
+    changes = np.bincount(places, errors[1] - errors[0]) / np.bincount(places)
+    assert (difference["rows"], difference["molecules"]) == (3 * len(changes), len(changes))
+    assert difference["standard_error"] == pytest.approx(changes.std(ddof=1) / np.sqrt(len(changes)))
+    assert f"rows of {len(changes)} molecules that both held out" in result["verdict"][0]
+
+
 def test_errors_and_settings_stand_side_by_side(compare, folder):
     result, page = compare("a", "b", "c", "d")
     errors = [(one["target"], one["model"]) for one in result["errors"]]
@@ -157,13 +177,15 @@ def test_a_fit_that_ships_without_its_rows_has_the_errors_of_its_record(compare)
 
 def test_a_clear_difference_names_the_better_model():
     labels = "logS", "new", "old", "nm"
-    assert str(Difference(*labels, "mae", 30, 0.5, 0.7, 0.05)) == (
+    assert str(Difference(*labels, "mae", 30, 30, 0.5, 0.7, 0.05)) == (
         "logS: new is better than old by MAE 0.200 ± 0.050 nm on the 30 molecules that both held out. There "
         "are few molecules, so these numbers are rough."
     )
-    assert str(Difference(*labels, "mae", 50, 0.5, 0.7, 0.05, 0.6, 0.8)).endswith("both held out.")
-    assert str(Difference(*labels, "roc_auc", 30, 0.5, 0.7, 0.05)).startswith("logS: old is better than new")
-    assert "no clear difference between" in str(Difference(*labels, "mae", 30, 0.5, 0.55, 0.05))
+    assert str(Difference(*labels, "mae", 50, 50, 0.5, 0.7, 0.05, 0.6, 0.8)).endswith("both held out.")
+    assert str(Difference(*labels, "roc_auc", 30, 30, 0.5, 0.7, 0.05)).startswith(
+        "logS: old is better than new"
+    )
+    assert "no clear difference between" in str(Difference(*labels, "mae", 30, 30, 0.5, 0.55, 0.05))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +197,7 @@ def test_a_clear_difference_names_the_better_model():
     ],
 )
 def test_no_model_is_called_better_if_cross_validation_has_the_other_order(metric, values, against, ahead):
-    said = str(Difference("logS", "new", "old", "", metric, 24, *values, 0.05, *against))
+    said = str(Difference("logS", "new", "old", "", metric, 24, 24, *values, 0.05, *against))
     better, other, numbers = ahead
     assert said.startswith(f"logS: {better} is ahead of {other} by ")
     assert f", but {other} is ahead in cross-validation ({numbers}). There are few molecules, so" in said

@@ -51,7 +51,7 @@ class Model:
 def measured():
     truth = np.array([[0.0], [1.0], [2.0], [np.nan], [4.0], [5.0]])
     predicted = np.array([[0.5], [1.0], [4.0], [9.0], [4.25], [np.nan]])
-    split = SplitPredictions("test", True, 6, TEST, truth, predicted, [slice(0, 1)])
+    split = SplitPredictions("test", True, 6, TEST, truth, predicted, [slice(0, 1)], np.arange(6))
     return Measured(Model(), Data(SMILES), (split,))
 
 
@@ -62,26 +62,28 @@ def scores(measured, groups):
 def test_the_spread_is_the_standard_error_of_the_mean():
     random = np.random.default_rng(0)
     truth, predicted = random.normal(size=20), random.normal(size=20)
-    group = summarize("all", NUMBER, truth, predicted, "mae")
+    group = summarize("all", NUMBER, truth, predicted, np.arange(20), "mae")
     errors = [abs(a - b) for a, b in zip(truth, predicted, strict=True)]
     mean = sum(errors) / 20
     assert group.error == pytest.approx(mean)
     assert group.spread == pytest.approx((sum((e - mean) ** 2 for e in errors) / 19 / 20) ** 0.5)
-    folds = summarize("all", NUMBER, truth, predicted, "mae", folds=5)
+    repeated = (values.repeat(3) for values in (truth, predicted, np.arange(20)))
+    assert summarize("all", NUMBER, *repeated, "mae").spread == pytest.approx(group.spread)
+    folds = summarize("all", NUMBER, truth, predicted, np.arange(20), "mae", folds=5)
     assert folds.spread == pytest.approx(group.spread * (1 + 5 / 4) ** 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.isnan(summarize("one", NUMBER, truth[:1], predicted[:1], "mae").spread)
+        assert np.isnan(summarize("one", NUMBER, truth[:1], predicted[:1], np.arange(1), "mae").spread)
 
 
 def test_classes_have_the_area_under_the_curve_with_its_standard_error():
     two = TargetType("classification")
     truth, predicted = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.6, 0.5, 0.9])
-    group = summarize("", two, truth, predicted, "roc_auc")
+    group = summarize("", two, truth, predicted, np.arange(len(truth)), "roc_auc")
     assert group.error == pytest.approx(0.75)
     influences = np.array([0.25, -0.25, -0.25, 0.25]) / 2  # shares in the right order minus the area
     assert group.spread == pytest.approx((4 / 3 * (influences**2).sum()) ** 0.5)
-    alone = summarize("", two, truth[:2], predicted[:2], "roc_auc")
+    alone = summarize("", two, truth[:2], predicted[:2], np.arange(2), "roc_auc")
     assert np.isnan(alone.error)
     assert np.isnan(alone.spread)
 
@@ -89,10 +91,14 @@ def test_classes_have_the_area_under_the_curve_with_its_standard_error():
 def test_several_classes_have_the_share_of_right_ones_or_the_mean_distance():
     truth, predicted = np.array([0.0, 1, 2, 2]), np.eye(3)[[0, 2, 2, 0]]
     three = SeveralClasses(("low", "medium", "high"))
-    group = summarize("", TargetType("multiclass", three), truth, predicted, "accuracy")
+    group = summarize(
+        "", TargetType("multiclass", three), truth, predicted, np.arange(len(truth)), "accuracy"
+    )
     assert (group.error, group.spread) == pytest.approx((0.5, (1 / 3) ** 0.5 / 2))
     ordered = TargetType("multiclass", replace(three, ordered=True))
-    assert summarize("", ordered, truth, predicted, "class_error").error == pytest.approx(0.75)
+    assert summarize(
+        "", ordered, truth, predicted, np.arange(len(truth)), "class_error"
+    ).error == pytest.approx(0.75)
 
 
 def test_groups_of_a_fit_have_the_standard_error_of_the_whole_fit():

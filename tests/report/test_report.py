@@ -363,7 +363,7 @@ def figures(monkeypatch):
 def test_charts_show_what_their_labels_say(figures):
     truth = np.array([[1.0], [0.0], [0.0], [0.0], [0.0], [1.0], [1.0], [1.0], [1.0], [0.0]])
     predicted = np.array([[0.1]] * 5 + [[0.8]] * 5)
-    split = SplitPredictions("test", True, 10, np.arange(10), truth, predicted, [slice(0, 1)])
+    split = SplitPredictions("test", True, 10, np.arange(10), truth, predicted, [slice(0, 1)], np.arange(10))
     charts.draw_calibration(truth[:, 0] == 1, predicted[:, 0], "1")
     points = [line.get_xydata()[0].tolist() for line in figures[0].lines if line.get_marker() == "o"]
     assert points == [pytest.approx([0.1, 0.2]), pytest.approx([0.8, 0.8])]
@@ -408,7 +408,7 @@ def test_both_of_two_classes_have_the_same_calibration_error():
 
     generator = np.random.default_rng(0)
     chances, truth = generator.random((97, 1)), generator.integers(0, 2, (97, 1)).astype(float)
-    split = SplitPredictions("test", True, 97, np.arange(97), truth, chances, [slice(0, 1)])
+    split = SplitPredictions("test", True, 97, np.arange(97), truth, chances, [slice(0, 1)], np.arange(97))
     words = words_of(sections.predictions(Measured(cast("Any", Model()), cast("Any", None), (split,))))
     words = words[words.index("calibration error") + 1 :]
     expected = format_metric(calibration_error(chances[:, 0], truth[:, 0]))

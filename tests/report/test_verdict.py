@@ -16,7 +16,7 @@ from molslice.inference.load import load_model
 from molslice.report import charts, sections
 from molslice.report.measure import Measured, SplitPredictions, read_rows
 from molslice.report.page import share_text
-from molslice.report.verdict import verdicts
+from molslice.report.verdict import ROUGH, verdicts
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.types import MolsliceError
@@ -37,7 +37,7 @@ class Model:
         self.types = (of_target,)
 
 
-def measured_of(of_target, truth, predicted, name="test", **options):
+def measured_of(of_target, truth, predicted, name="test", molecules=None, **options):
     predicted = np.asarray(predicted, float).reshape(len(truth), -1)
     split = SplitPredictions(
         name,
@@ -47,6 +47,7 @@ def measured_of(of_target, truth, predicted, name="test", **options):
         np.asarray(truth, float)[:, None],
         predicted,
         [slice(0, predicted.shape[1])],
+        np.arange(len(truth)) if molecules is None else molecules,
     )
     measured = Measured(cast("Any", Model(of_target)), cast("Any", None), (split,), **options)
     measured.__dict__["uncertainty"] = MolsliceError("without intervals")
@@ -61,6 +62,15 @@ def no_trained_molecules(monkeypatch):
 def verdict(*args, **options):
     (line,) = verdicts(measured_of(*args, **options))
     return line
+
+
+def test_rows_of_one_molecule_make_nothing_clear():
+    truth = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 0.1] * 2).repeat(20)
+    predicted = truth + np.array([0.0, 0.9, 0.0, -0.3, 0.0, 0.9] * 2).repeat(20)
+    assert "Not useful yet" not in verdict(NUMBER, truth, predicted)
+    line = verdict(NUMBER, truth, predicted, molecules=np.arange(12).repeat(20))
+    assert "Not useful yet" in line
+    assert line.endswith(ROUGH)
 
 
 def test_numbers_are_compared_with_their_median():

@@ -88,9 +88,13 @@ class MoleculeDataset(Dataset):
         return f"{' and '.join(repeated)} are also training molecules" if repeated else ""
 
     def _hashes(self, split: str) -> list[int]:
-        """Return a hash of the arrays of each readable row of a split with a known target."""
-        molecules = map(self.store.arrays, self._usable_rows(split).tolist())
-        return [hash((one.atoms.tobytes(), one.bonds.tobytes())) for one in molecules]
+        """Return the number of the molecule of each readable row of a split with a known target."""
+        return self.number_molecules(self._usable_rows(split)).tolist()
+
+    def number_molecules(self, rows: np.ndarray) -> np.ndarray:
+        """Return a number for the molecule of each row, int64 [k], the same for equal arrays."""
+        molecules = map(self.store.arrays, rows.tolist())
+        return np.array([hash((one.atoms.tobytes(), one.bonds.tobytes())) for one in molecules], np.int64)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
