@@ -185,7 +185,8 @@ def _number(text: str, cell: str, name: str, unit: str) -> float:
     """Read a limit, which its unit may follow."""
     given = cell.removesuffix(unit).strip() if unit else cell
     try:
-        value = float(given.replace("−", "-"))  # the minus sign of texts
+        # the minus sign of texts; Python's numbers may have underscores
+        value = float(given.replace("−", "-").replace("_", "?"))
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -76,6 +76,7 @@ def test_goals_of_classes():
         (["low < logS"], "the limit of logS is a number in log mol/L, got 'low'"),
         (["logS > low"], "the limit of logS is a number in log mol/L, got 'low'"),
         (["logS > nan"], "is a number"),
+        (["logS > 1_0"], "is a number"),
         (["logS > 1 uM"], "is a number in log mol/L"),
         (["toxic > 0"], "toxic has classes; give one"),
         (["toxic = maybe"], "toxic has no class 'maybe'; choices: no, yes"),

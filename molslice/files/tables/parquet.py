@@ -94,11 +94,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _decoded(value: bytes) -> str:
-    """Return UTF-8 as text, and other bytes as hexadecimal digits."""
+    """Return UTF-8 as text, and other bytes as `0x` and hexadecimal digits."""
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return value.hex()
+        return f"0x{value.hex()}"
 
 
 def _as_texts(column: "pyarrow.Array") -> list[str]:
@@ -106,8 +106,13 @@ def _as_texts(column: "pyarrow.Array") -> list[str]:
 
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if str(column.type) in ("binary", "large_binary", "binary_view"):
+    if str(column.type) in ("binary", "large_binary", "binary_view") or (
+        pyarrow.types.is_fixed_size_binary(column.type)
+    ):
         return [NULL if value is None else _decoded(value) for value in column.to_pylist()]
+    if pyarrow.types.is_duration(column.type):
+        counts, unit = column.cast(pyarrow.int64()).to_pylist(), column.type.unit
+        return [NULL if count is None else f"{count} {unit}" for count in counts]
     try:
         texts = column.cast(pyarrow.string())
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):

@@ -643,12 +643,16 @@ def test_values_that_json_does_not_have_are_text(model, tmp_path):
     day = datetime.date(2000, 1, 2)
     columns = {
         "smiles": ["CCO", "C"],
-        "blob": pyarrow.array([b"\xef\x01", None], pyarrow.binary()),
+        "blob": pyarrow.array([b"\xab", b"ab"], pyarrow.binary()),
+        "key": pyarrow.array([b"\xef\x01", b"ef"], pyarrow.binary(2)),
+        "wait": pyarrow.array([5000, None], pyarrow.duration("ms")),
         "nested": pyarrow.array([{"day": day}, None], pyarrow.struct({"day": pyarrow.date32()})),
     }
     parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.csv")
-    assert rows_of(tmp_path / "out.csv")[1][:3] == ["CCO", "ef01", '{"day": "2000-01-02"}']
+    first, second = rows_of(tmp_path / "out.csv")[1:]
+    assert first[:5] == ["CCO", "0xab", "0xef01", "5000 ms", '{"day": "2000-01-02"}']
+    assert second[:5] == ["C", "ab", "ef", "", ""]
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
