@@ -63,6 +63,7 @@ ENTRIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "slice_sort": ("slice_sort", {}),
     "flow": ("flow", {}),
     "singular": ("singular", {}),
+    "identity": ("identity", {}),
     "slice_sort, pair state": ("slice_sort", PAIR_STATE),
     "softmax, messages": ("softmax", MESSAGES),
     "slice_sort, messages": ("slice_sort", MESSAGES),
