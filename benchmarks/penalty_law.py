@@ -21,11 +21,13 @@ COMPARED: Mapping[str, str] = {
     "slice_sort": "softmax",
     "flow": "softmax",
     "singular": "softmax",
+    "identity": "softmax",
     "slice_sort, pair state": "softmax",
     "slice_sort, messages": "softmax, messages",
     "slice_sort, pair state and messages": "softmax, pair state and messages",
     "slice_sort:order=max_exchange": "softmax",
     "slice_sort:order=max_exchange, pair state and messages": "softmax, pair state and messages",
+    "identity, pair state and messages": "softmax, pair state and messages",
 }
 PAPER_ROWS, PAPER_PENALTY = 3_045_360, 0.1308 / 0.1287 - 1  # training rows and errors of PCQM4M-LSC
 CONFIDENCE = 0.95

@@ -79,6 +79,7 @@ def console(verb: str) -> str:
 TABLES |= {verb: partial(console, verb) for verb in CONSOLE}
 
 
+MAX_EXCHANGE = "slice_sort:order=max_exchange"
 # `key_sort` on the embedded data with AdamW, under its name when it was measured
 KEY_SORT = ("gap_xtb", "sort_design:mixing=keys_weight:gate=true:slope=0.1")
 
@@ -101,7 +102,12 @@ def choice() -> str:
             "`key_sort`",
             f"{errors['key_sort']} eV with {fewer:.0%} fewer parameters in the layers",
         ],
-        ["the fewest parameters", "`slice_sort`", f"{errors['slice_sort']} eV; no query and no key"],
+        [
+            "the fewest parameters",
+            "`slice_sort` with `order: max_exchange`",
+            f"{errors[MAX_EXCHANGE]} eV, with a full sort {errors['slice_sort']}, without a sort "
+            f"(`identity`) {errors['identity']}; no query and no key",
+        ],
         [
             "linear time on long sequences",
             "`flow`, `singular`, `linear`",
@@ -143,6 +149,8 @@ def optimizers() -> str:
     errors = {label: entry["test_mae"] for label, entry in adamw.items()} | {"key_sort": learned[KEY_SORT]}
     rows = []
     for label in {**muon, **adamw}:
+        if label not in errors:
+            continue
         entry = muon.get(label)
         ratio = entry["test_mae"]["mean"] / errors[label]["mean"] if entry else None
         rows.append(
