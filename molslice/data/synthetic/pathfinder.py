@@ -30,8 +30,8 @@ class Pathfinder(SequenceDataset):
 
     Without `root`, pictures are generated deterministically from the options by `pathfinder_rule`, and
     cached. The options of the difficulty have by default the values of the arena's hard pictures of the same
-    size. The distance of the two marks alone decides 54% of the generated pictures of 32 x 32 pixels, and
-    more with shorter contours: compare accuracies with this number.
+    size. From the distance of the two marks alone, an accuracy of 54% is possible on generated pictures of
+    32 x 32 pixels, and more with shorter contours: compare accuracies with this number.
 
     Args:
         root: Folder of the arena's files: `metadata/*.npy` lists the folder, file, number and label of each
