@@ -104,9 +104,9 @@ def choice() -> str:
         ],
         [
             "the fewest parameters",
-            "`slice_sort` with `order: max_exchange`",
-            f"{errors[MAX_EXCHANGE]} eV, with a full sort {errors['slice_sort']}, without a sort "
-            f"(`identity`) {errors['identity']}; no query and no key",
+            "`identity`, `slice_sort` with `order: max_exchange`",
+            f"{errors['identity']} and {errors[MAX_EXCHANGE]} eV, with a full sort {errors['slice_sort']}; "
+            "no query and no key",
         ],
         [
             "linear time on long sequences",

@@ -1,17 +1,21 @@
 """The programs that measure and draw the error against the number of training rows, with few molecules."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from molslice.attention import ATTENTIONS
 from molslice.model import MODELS
 from molslice.model.base import AttentionChoice
 from molslice.testing import CHECKS, subjects_of
-from molslice.types import DataSpec
+from molslice.types import AttentionSpec, DataSpec, TokenContext
 from tests.programs import load_program
+
+SPEC = AttentionSpec(8, 2, num_layers=2, pair_bias_mode="logits")
 
 
 @pytest.fixture
@@ -42,6 +46,24 @@ def test_the_attention_that_hands_on_its_scores_keeps_the_contract(score_state, 
     # the softmax cancels the bias of the keys, and the mixture of the heads acts on the next layer
     for subject in subjects_of("score_state", canceled={"key.bias", "head_mix"}):
         check(subject)
+
+
+def test_scores_are_added_to_the_pair_bias_of_the_next_layer(score_state):
+    layers = [ATTENTIONS.build("score_state", replace(SPEC, layer=layer), options={}) for layer in (0, 1)]
+    layers = [layer.double().eval() for layer in layers]
+    mixture = torch.randn(SPEC.num_heads, SPEC.num_heads, dtype=torch.float64)
+    layers[0].head_mix.data = mixture
+    tokens, mask = torch.randn(2, 5, SPEC.dim, dtype=torch.float64), torch.ones(2, 5, dtype=torch.bool)
+    bias = torch.randn(2, SPEC.num_heads, 5, 5, dtype=torch.float64)
+    output = layers[0](tokens, TokenContext(mask, bias))
+    query, key = (layers[0].split_heads(f(tokens)) for f in (layers[0].query, layers[0].key))
+    scores = query @ key.transpose(2, 3) / SPEC.head_dim**0.5 + bias
+    mixed = sum(mixture[:, head, None, None] * scores[:, None, head] for head in range(SPEC.num_heads))
+    torch.testing.assert_close(output.carry, bias + mixed)
+    second = layers[1](output.tokens, TokenContext(mask, bias, carry=output.carry))
+    assert second.carry is None
+    second.tokens.sum().backward()
+    assert layers[0].head_mix.grad.abs().min() > 0
 
 
 def test_the_layers_of_drop_path_have_growing_rates(program):

@@ -114,8 +114,7 @@ class _Estimator(BaseEstimator):
         taken = {*molecules, *cells}
         first, rows = next(iter(molecules.items()))
         columns = y.reshape(len(y), -1).T
-        names = [free_name(name, taken) for name in names]
-        taken |= {*names}
+        names = _make_free(names, taken)
         group, weight = (free_name(name, taken) for name in ("group", "weight"))
         if groups is not None:
             words = column_or_1d(groups, dtype=object).tolist()
@@ -126,7 +125,7 @@ class _Estimator(BaseEstimator):
             cells |= {weight: weights}
         errors = None
         if standard_error is not None:
-            errors = [free_name(f"error_{name}", taken) for name in names]
+            errors = _make_free([f"error_{name}" for name in names], taken)
             of_targets = standard_error.reshape(columns.T.shape).T
             cells |= {name: _cells(column) for name, column in zip(errors, of_targets, strict=True)}
         number = int if more["kind"] == "multiclass" else float
@@ -534,6 +533,15 @@ def _names(y: Any, count: int) -> list[str]:  # noqa: ANN401
     if len(names) == count == len(given):
         return [name.strip() for name in given]
     return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
+
+
+def _make_free(names: Sequence[str], taken: set[str]) -> list[str]:
+    """Return names that differ from those already taken and from each other, and add them to these."""
+    free = []
+    for name in names:
+        free.append(free_name(name, taken | {*names} - {name} if name in taken else taken))
+        taken.add(free[-1])
+    return free
 
 
 def _cells(values: np.ndarray, sides: np.ndarray | None = None, number: type = float) -> list[Any]:

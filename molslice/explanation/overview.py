@@ -23,6 +23,7 @@ from molslice.files.atomic import reserved, write_atomically
 from molslice.files.progress import Progress
 from molslice.folders.results import results_folder
 from molslice.tasks.metrics import with_unit
+from molslice.tasks.standard_errors import error_of_mean
 from molslice.types import MolsliceError
 
 MOST_ROWS, FEWEST_ROWS = 100, 10  # that are drawn from all rows, and that are needed
@@ -96,17 +97,23 @@ def find_effects(
         raise MolsliceError(f"a global view needs {FEWEST_ROWS} readable molecules, got {len(good)}")
     molecules, rows = molecules.take(good), [chosen[row] for row in good]
     predicted = score.of_molecules(molecules)
+    numbers = np.unique(molecules.canonical, return_inverse=True)[1]
     features = [
-        _effect(FEATURE, name, np.abs(score.of_molecules(shuffled) - predicted), score.unit, together)
+        _effect(
+            FEATURE, name, np.abs(score.of_molecules(shuffled) - predicted), numbers, score.unit, together
+        )
         for name, together, shuffled in _shuffled(score, molecules, generator, advance)
     ]
     changes: dict[str, list[float]] = defaultdict(list)
-    for row, value in zip(rows, predicted, strict=True):
+    changed: dict[str, list[int]] = defaultdict(list)
+    for row, value, number in zip(rows, predicted, numbers.tolist(), strict=True):
         for name, change in _without_groups(score, row, value):
             changes[name].append(change)
+            changed[name].append(number)
         advance(1)
     substructures = [
-        _effect(SUBSTRUCTURE, name, np.array(values), score.unit) for name, values in changes.items()
+        _effect(SUBSTRUCTURE, name, np.array(values), np.array(changed[name]), score.unit)
+        for name, values in changes.items()
     ]
     return [
         effect
@@ -115,9 +122,12 @@ def find_effects(
     ]
 
 
-def _effect(kind: str, name: str, changes: np.ndarray, unit: str, together: str = "") -> Effect:
-    error = float(changes.std(ddof=1) / np.sqrt(len(changes))) if len(changes) > 1 else float("nan")
-    return Effect(kind, name, together, len(changes), float(changes.mean()), error, unit)
+def _effect(
+    kind: str, name: str, changes: np.ndarray, molecules: np.ndarray, unit: str, together: str = ""
+) -> Effect:
+    """Return the mean of changes [n]; in its error, the changes of one molecule, int [n], count as one."""
+    count, error = len({*molecules.tolist()}), error_of_mean(changes, molecules)
+    return Effect(kind, name, together, count, float(changes.mean()), error, unit)
 
 
 def _shuffled(

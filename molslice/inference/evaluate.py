@@ -15,6 +15,7 @@ from molslice.folders.fitted import CARD, ROWS
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
+from molslice.inference.groups import number_molecules
 from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
@@ -103,7 +104,7 @@ def evaluate(
                 raise MolsliceError(failure_text(dataset.where(int(row)), "", reason))
             refusals.add(reason, "", dataset.where(int(row)))
     labels, values = labels[readable], predictions.values[readable].astype(np.float64)
-    molecules = dataset.number_molecules(rows[readable])
+    molecules = number_molecules(predictor, dataset, rows[readable])
     errors = _errors(predictor, dataset, labels, values, molecules)
     announced = {next(iter(of_target)) for of_target in errors}
     counts = np.isfinite(labels).sum(0).tolist()

@@ -119,7 +119,7 @@ class FittedPredictor(SmilesPredictor):
         self.encoder, self.networks = encoder, tuple(networks)
         self.targets, self.num_members = model.targets, model.num_members
         self.fragment, self.wildcards, self.standardize = model.fragment, model.wildcards, model.standardize
-        self.conditions, self.partner = model.conditions, model.partner
+        self.conditions, self.partner, self.symmetric = model.conditions, model.partner, model.symmetric
         self.fit_options = model.about["options"]
         if self.partner is not None:
             self.smiles_column = model.about["smiles_column"]

@@ -1,5 +1,6 @@
-"""Groups of molecules whose errors are compared: by size, and by scaffold."""
+"""Groups of rows: rows of one molecule, and molecules whose errors are compared, by size and by scaffold."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,6 +32,33 @@ def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.n
     fragment, _, standard = predictor.treatment
     chosen = choose_fragments([smiles[row] for row in rows], fragment, standardize=standard).smiles
     return {**groups, "scaffold": scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))}
+
+
+def number_molecules(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> np.ndarray:
+    """Return the number of the molecule of each row, int64 [k], whose rows count as one in standard errors.
+
+    Of a pair it is the first molecule, of a symmetric one as in `number_texts`.
+    """
+    if not predictor.symmetric or predictor.partner is None:
+        return dataset.number_molecules(rows)
+    smiles, partners = dataset.smiles(), dataset.side_cells([predictor.partner])[predictor.partner]
+    return number_texts([smiles[row] for row in rows], [partners[row] for row in rows])
+
+
+def number_texts(smiles: Sequence[str], partners: Sequence[str] = ()) -> np.ndarray:
+    """Return the number of the molecule of each row, int64 [n], by its text.
+
+    With `partners`, the second molecules of symmetric pairs, it is the molecule with fewer partners in these
+    rows, as in `molslice fit`, and of two with equally many the first in the alphabet.
+    """
+    if partners:
+        known = defaultdict[str, set[str]](set)
+        pairs = [*map(sorted, zip(smiles, partners, strict=True))]
+        for first, second in pairs:
+            known[first].add(second)
+            known[second].add(first)
+        smiles = [min(pair, key=lambda one: len(known[one])) for pair in pairs]
+    return np.unique(smiles, return_inverse=True)[1]
 
 
 def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> Groups:

@@ -11,7 +11,7 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.groups import Groups, find_groups
+from molslice.inference.groups import Groups, find_groups, number_molecules
 from molslice.inference.network import Predictor
 from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
@@ -93,7 +93,7 @@ def evaluate_uncertainty(
         for by, kinds in find_groups(predictor, dataset, rows).items()
     }
 
-    molecules = dataset.number_molecules(rows[good])
+    molecules = number_molecules(predictor, dataset, rows[good])
 
     def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of target
         return values[good, columns.start].astype(np.float64)
@@ -135,23 +135,33 @@ def evaluate_uncertainty(
     return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
 
 
-def score_learned_rows(predictor: FittedPredictor) -> dict[str, Any]:
+def score_learned_rows(
+    predictor: FittedPredictor, known: Sequence[np.ndarray], molecules: np.ndarray
+) -> dict[str, Any]:
     """Compare intervals or sets of the training rows of a fit with their values; see `evaluate_uncertainty`.
 
     The interval or set of a row is computed from its out-of-fold prediction and the out-of-fold predictions
     of all rows, so that the coverage is near the level in any case.
+
+    Args:
+        predictor: The model.
+        known: The rows with a value and a prediction of each target, int64 [k] each.
+        molecules: Number of the molecule of each row, int64 [n].
     """
     calibration, targets = predictor.find_calibration(), []
     levels = _possible(calibration)
-    for unit, of_target, held_out in zip(
-        predictor.target_units, predictor.types, calibration.targets, strict=True
+    for unit, of_target, rows, held_out in zip(
+        predictor.target_units, predictor.types, known, calibration.targets, strict=True
     ):
         guess, truth = held_out.predicted, held_out.truth
+        # a sample of the rows does not match the calibration
+        numbers = molecules[rows] if len(rows) == len(truth) else np.arange(len(truth))
         one_fold = np.zeros(len(truth), np.int64)
         if of_target.has_classes:
             sets = {level: class_sets(guess[None], guess, truth, one_fold, level) for level in levels}
             probabilities = guess if guess.ndim == 2 else two_classes(guess)
-            scores = score_sets(truth, {"predicted": probabilities}, sets, of_target.class_names)
+            names = of_target.class_names
+            scores = score_sets(truth, {"predicted": probabilities}, sets, names, molecules=numbers)
         else:
             centers, scales = held_out.transform(guess), held_out.scale(held_out.difficulty)
             scales = np.broadcast_to(scales, centers.shape)[None]
@@ -161,10 +171,12 @@ def score_learned_rows(predictor: FittedPredictor) -> dict[str, Any]:
             bounds = {
                 level: (held_out.invert(low), held_out.invert(high)) for level, (low, high) in ends.items()
             }
-            scores = score_intervals(truth, guess, bounds, logarithmic=held_out.logarithmic)
+            scores = score_intervals(
+                truth, guess, bounds, molecules=numbers, logarithmic=held_out.logarithmic
+            )
         targets.append({"name": held_out.name, "unit": unit, **scores})
-    rows = max(target["count"] for target in targets)
-    return {"split": "train", "rows": rows, "calibration": calibration.source, "targets": targets}
+    count = max(target["count"] for target in targets)
+    return {"split": "train", "rows": count, "calibration": calibration.source, "targets": targets}
 
 
 def _sets_of(predictions: Predictions, rows: np.ndarray, target: int, count: int) -> np.ndarray:

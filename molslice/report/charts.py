@@ -14,6 +14,7 @@ from molslice.figures import literal, to_picture
 from molslice.inference.uncertainty_figure import plot_coverage, plot_ranking
 from molslice.report.measure import SplitPredictions
 from molslice.tasks.metrics import with_unit
+from molslice.tasks.standard_errors import error_of_mean
 
 INK = "#010203"  # becomes the color of the text around the chart
 STYLE: Any = {
@@ -182,20 +183,22 @@ def drawn_rows(split: SplitPredictions, target: int, *, logarithmic: bool) -> np
 
 
 @_as_svg
-def draw_calibration(axes: Axes, is_class: np.ndarray, predicted: np.ndarray, name: str) -> None:
+def draw_calibration(
+    axes: Axes, is_class: np.ndarray, predicted: np.ndarray, molecules: np.ndarray, name: str
+) -> None:
     """Draw the share of a class against its predicted probability, in ten groups of equal size.
 
     Args:
         axes: The axes.
         is_class: Whether a molecule has the class, bool [n].
         predicted: Its predicted probability, float64 [n].
+        molecules: The number of the molecule, int64 [n].
         name: The name of the class.
     """
     order = np.argsort(predicted, kind="stable")
     for rows in np.array_split(order, min(BINS, max(1, len(order) // 5))):
         if len(rows):
-            share = is_class[rows].mean()
-            error = np.sqrt(share * (1 - share) / len(rows))
+            share, error = is_class[rows].mean(), error_of_mean(is_class[rows], molecules[rows])
             axes.errorbar(predicted[rows].mean(), share, yerr=error, fmt="o", color=LINE, capsize=2)
     axes.plot((0, 1), (0, 1), color=INK, linewidth=0.8)
     axes.set(aspect="equal", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

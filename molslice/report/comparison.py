@@ -16,6 +16,7 @@ from molslice.files.atomic import write_atomically
 from molslice.fitting.card import NAMES, STANDARD_ERROR
 from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.fitted import FittedPredictor
+from molslice.inference.groups import number_texts
 from molslice.report.measure import Measured, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
@@ -342,10 +343,13 @@ def _difference(
     values = [one.truth[at, index] for one, at, (_, index) in zip(kept, rows, sides, strict=True)]
     alike = np.isclose(*values, rtol=1e-6)
     truth = values[0][alike]
-    if len(truth) < FEWEST:
-        return f"{pair} they held out {len(truth) or 'none'} of the same values."
     # places are by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
-    molecules = np.unique([str(smiles) for smiles, *_ in common], return_inverse=True)[1][alike]
+    symmetric = reference.predictor.symmetric and reference.predictor.partner is not None
+    partners = [canonical_molecule(str(key[-2])).smiles or "" for key in common] if symmetric else []
+    molecules = number_texts([str(key[0]) for key in common], partners)[alike]
+    count = len({*molecules.tolist()})
+    if count < FEWEST:
+        return f"{pair} they held out {count or 'none'} of the same molecules with equal values."
     first, second = (
         _measure(one, index, of_model.predicted[at[alike]], truth, molecules, types[0].metric)
         for (one, index), of_model, at in zip(sides, kept, rows, strict=True)
@@ -359,7 +363,7 @@ def _difference(
         units[0],
         types[0].metric,
         len(truth),
-        len({*molecules.tolist()}),
+        count,
         first.value,
         second.value,
         first.difference_error(second),

@@ -17,6 +17,7 @@ from molslice.folders.limit_cells import limit_columns, read_limit
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
+from molslice.inference.groups import number_molecules, number_texts
 from molslice.inference.load import Predictor
 from molslice.inference.uncertainty import evaluate_uncertainty, score_learned_rows, two_classes
 from molslice.tasks.target_types import TargetType, column_slices
@@ -161,7 +162,8 @@ class Measured:
         split, model = self.judged, self.predictor
         try:
             if self.is_learned and isinstance(model, FittedPredictor):
-                return score_learned_rows(model)
+                known = [split.known(target) for target in range(len(model.types))]
+                return score_learned_rows(model, known, split.molecules)
             return evaluate_uncertainty(model, self.dataset, split.name, rows=split.rows)
         except MolsliceError as error:
             return error
@@ -174,7 +176,7 @@ class Measured:
             return None
         kept = read_rows(model, model.folder / HELD_OUT)
         count, columns = len(kept.truth), [*column_slices(model.types)]
-        places, molecules = np.arange(count), np.unique(kept.smiles, return_inverse=True)[1]
+        places, molecules = np.arange(count), kept.number_molecules(model)
         return SplitPredictions(
             "held-out", True, count, places, kept.truth, kept.predicted, columns, molecules, kept.bounds
         )
@@ -249,7 +251,7 @@ def measure(
             bounds = None if kept.bounds is None else kept.bounds[:, some]
         unseen = name != "train" or kept is not None
         predicted = predicted.astype(np.float64)
-        molecules = dataset.number_molecules(some)
+        molecules = number_molecules(predictor, dataset, some)
         splits.append(
             SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns, molecules, bounds)
         )
@@ -286,6 +288,13 @@ class KeptRows:
     predicted: np.ndarray
     is_test: np.ndarray
     bounds: np.ndarray | None
+
+    def number_molecules(self, model: FittedPredictor) -> np.ndarray:
+        """Return the number of the molecule of each row, int64 [n]; see `number_texts`."""
+        partners = (
+            [given[-1] for given in self.given] if model.symmetric and model.partner is not None else []
+        )
+        return number_texts(self.smiles, partners)
 
 
 def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:

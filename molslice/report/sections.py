@@ -131,6 +131,7 @@ def predictions(measured: Measured) -> Html:
         if names := measured.types[index].class_names:
             tables += _confusion(measured, index)
             labels, probabilities = measured.probabilities(measured.judged, index)
+            molecules = measured.judged.molecules[measured.judged.known(index)]
             classes = [*enumerate(names)]
             shown = classes[1:] if len(classes) == 2 else classes[:MOST_CLASSES]
             curves = {word: (labels == label, probabilities[:, label]) for label, word in shown}
@@ -142,7 +143,7 @@ def predictions(measured: Measured) -> Html:
                 caption = f"{name}: precision against recall; thin lines are the shares of the classes{mark}."
                 charts.append((draw_precision(curves, threshold), caption))
             for label, word in shown:
-                chart = draw_calibration(labels == label, probabilities[:, label], word)
+                chart = draw_calibration(labels == label, probabilities[:, label], molecules, word)
                 caption = f"{name}: share of class {word} of {rows_label} in groups of equal size,"
                 charts.append((chart, f"{caption} with standard errors."))
             if len(classes) > MOST_CLASSES:

@@ -21,7 +21,7 @@ from molslice.tasks.standard_errors import error_of_mean, measure_rows
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
-FEWEST = 10  # rows from which there is a verdict
+FEWEST = 10  # molecules with an exact value from which there is a verdict
 SMALL = 50  # molecules below which a split is called small
 FEW_HELD_OUT = 100  # fewer held-out rows stand after the cross-validated ones, as in the table of a fit
 ROUGH = " There are few molecules, so these numbers are rough."
@@ -168,7 +168,8 @@ def _verdict(measured: Measured, target: int) -> str:
     if not measured.is_own and measured.trained >= TRAINED * len(measured.judged.rows):
         return f"no verdict, because the model was trained on {measured.trained_text} of these molecules."
     for case in _cases(measured, target):
-        if case.is_exact.sum() >= FEWEST and (sentence := describe(case)):
+        exact = {*case.molecules[case.is_exact].tolist()}
+        if len(exact) >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
         return "no verdict, because the model was trained on all molecules with a value."

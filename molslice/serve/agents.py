@@ -71,7 +71,7 @@ class AgentTools:
         output: str | None = None,
         interval: float | None = None,
         domain: bool = False,
-        conditions: dict[str, str | float] | None = None,
+        conditions: dict[str, bool | str | float] | None = None,
     ) -> dict[str, Any]:
         """Predict the properties of molecules: of a list of SMILES, or of each row of a table.
 
@@ -105,7 +105,7 @@ class AgentTools:
         method: Literal["gradients", "shapley", "attention"] | None = None,
         target: str | None = None,
         class_name: str | None = None,
-        conditions: dict[str, str | float] | None = None,
+        conditions: dict[str, bool | str | float] | None = None,
     ) -> dict[str, Any]:
         """Return how much each atom contributes to the prediction for each molecule.
 
@@ -214,7 +214,7 @@ class AgentTools:
         raise MolsliceError(reason)
 
 
-def _condition_words(conditions: Mapping[str, str | float] | None) -> list[str]:
+def _condition_words(conditions: Mapping[str, bool | str | float] | None) -> list[str]:
     return [f"--condition={name}={value}" for name, value in (conditions or {}).items()]
 
 

@@ -71,8 +71,8 @@ class ExplainRequest(BaseModel):
     model: str | None = Field(None, description="name of a model of /models; by default the first")
     target: str | None = Field(
         None,
-        description="name of a target; by default the first that has not several classes, if any; "
-        "with a class, the only target",
+        description="name of a target; by default the first that has not several classes, if any; needed "
+        "with a class if the model has several targets",
     )
     class_name: str | None = Field(
         None,

@@ -215,8 +215,9 @@ def check_cost(subject: Subject) -> None:
 
 def check_cross(subject: Subject) -> None:
     """Check that cross attention works if the traits support it, and is refused otherwise."""
-    if "none" not in subject.attention().traits.pair_bias:
-        return  # a memory has no pair bias
+    if "none" not in subject.attention().traits.pair_bias:  # a memory has no pair bias
+        assert not subject.attention().traits.cross, "traits.cross needs the pair bias none"
+        return
     plain = subject.with_spec(pair_bias_mode="none", causal=False, cross=False)
     tokens, context, _ = Inputs.draw(6, 4).batch(plain.spec)
     with_memory = Inputs.draw(6, 4).batch(replace(plain.spec, cross=True))[1]

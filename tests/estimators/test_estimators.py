@@ -311,10 +311,11 @@ def test_values_far_outside_are_refused_until_the_user_decides():
         (pd.Series(SIZE, name="length"), ["length"]),
         (pl.Series("length", SIZE), ["length"]),
         (pd.DataFrame({"length": SIZE, "smiles": -SIZE}), ["length", "smiles_"]),
+        (pd.DataFrame({"smiles": SIZE, "smiles_": -SIZE}), ["smiles__", "smiles_"]),
         (pd.DataFrame({0: SIZE, 1: -SIZE}), ["y0", "y1"]),
         (pd.Series(SIZE), ["y"]),
     ],
-    ids=["pandas", "polars", "taken", "numbers", "unnamed"],
+    ids=["pandas", "polars", "taken", "made", "numbers", "unnamed"],
 )
 def test_targets_have_the_names_of_a_series_or_a_frame(y, names, regressor):
     model = MolsliceRegressor(**FAST).fit(SMILES, y)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from molslice.cli import main
-from molslice.folders.fitted import HELD_OUT
+from molslice.data import build_dataset
+from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.load import load_model
 from molslice.report.comparison import Difference
-from molslice.report.measure import read_rows
+from molslice.report.measure import measure, read_rows
 from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import CLASSES, checkpoint_folder, embedded_smiles
 
@@ -69,23 +70,35 @@ def test_the_difference_is_paired_on_the_molecules_that_both_held_out(compare, f
 
 
 def test_rows_of_one_molecule_count_as_one_in_a_difference(compare, tmp_path):
-    rows = [(text, kelvin) for text in embedded_smiles(40) for kelvin in (280, 300, 320)]
+    rows = [(text, kelvin) for text in embedded_smiles(60) for kelvin in (280, 300, 320)]
     with (tmp_path / "warm.csv").open("w", newline="") as file:
         table = [(text, kelvin, len(text) % 9 + kelvin / 100) for text, kelvin in rows]
         csv.writer(file).writerows([("smiles", "kelvin", "size"), *table])
-    for name, members in (("one", "5"), ("two", "3")):
-        words = ["--target", "size", "--condition", "kelvin", "--members", members, "--no-encoder"]
+    for name, more in (("one", ["--members", "5"]), ("two", ["--members", "3", "--no-refit"])):
+        words = ["--target", "size", "--condition", "kelvin", *more, "--no-encoder"]
         words += ["--quality", "fast", "--quiet", "--out", str(tmp_path / name)]
         assert main(["fit", str(tmp_path / "warm.csv"), *words]) == 0
     result, _ = compare(tmp_path / "one", tmp_path / "two")
     (difference,) = result["differences"]
-    pair = [read_rows(load_model(tmp_path / name), tmp_path / name / HELD_OUT) for name in ("one", "two")]
-    errors = [np.abs(kept.truth[:, 0] - kept.predicted[:, 0]) for kept in pair]
-    _, places = np.unique(pair[0].smiles, return_inverse=True)
+    models = [load_model(tmp_path / name) for name in ("one", "two")]
+    pair = [read_rows(models[0], tmp_path / "one" / HELD_OUT), read_rows(models[1], tmp_path / "two" / ROWS)]
+    tests = [np.flatnonzero(kept.is_test) for kept in pair]
+    names, places = np.unique(np.array(pair[0].smiles)[tests[0]], return_inverse=True)
+    assert [pair[1].smiles[row] for row in tests[1]] == [pair[0].smiles[row] for row in tests[0]]
+    errors = [np.abs(kept.truth - kept.predicted)[rows, 0] for kept, rows in zip(pair, tests, strict=True)]
     changes = np.bincount(places, errors[1] - errors[0]) / np.bincount(places)
     assert (difference["rows"], difference["molecules"]) == (3 * len(changes), len(changes))
     assert difference["standard_error"] == pytest.approx(changes.std(ddof=1) / np.sqrt(len(changes)))
     assert f"rows of {len(changes)} molecules that both held out" in result["verdict"][0]
+    for model, judged in zip(models, (60, len(names)), strict=True):
+        dataset = build_dataset(model.data_config.name, dict(model.data_config.options))
+        dataset.target_names = model.target_names
+        measured = measure(model, dataset, 1_000)
+        assert len(np.unique(measured.judged.molecules)) == judged
+        (entry, *_) = measured.uncertainty["targets"][0]["levels"]
+        assert entry["standard_error"] == pytest.approx((0.5 * 0.5 / judged) ** 0.5)
+        if (kept := measured.held_out) is not None:
+            assert len(np.unique(kept.molecules)) == len(names)
 
 
 def test_errors_and_settings_stand_side_by_side(compare, folder):

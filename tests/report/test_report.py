@@ -364,7 +364,7 @@ def test_charts_show_what_their_labels_say(figures):
     truth = np.array([[1.0], [0.0], [0.0], [0.0], [0.0], [1.0], [1.0], [1.0], [1.0], [0.0]])
     predicted = np.array([[0.1]] * 5 + [[0.8]] * 5)
     split = SplitPredictions("test", True, 10, np.arange(10), truth, predicted, [slice(0, 1)], np.arange(10))
-    charts.draw_calibration(truth[:, 0] == 1, predicted[:, 0], "1")
+    charts.draw_calibration(truth[:, 0] == 1, predicted[:, 0], np.arange(10), "1")
     points = [line.get_xydata()[0].tolist() for line in figures[0].lines if line.get_marker() == "o"]
     assert points == [pytest.approx([0.1, 0.2]), pytest.approx([0.8, 0.8])]
     numbers = replace(split, truth=truth * 0 + 1.0, predicted=np.full((10, 1), 100.0))

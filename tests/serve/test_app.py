@@ -9,6 +9,7 @@ from molslice import explain, load_model
 from molslice.inference.domain import DOMAIN
 from molslice.serve import worker
 from molslice.serve.app import STATIC
+from molslice.serve.schemas import PredictRequest
 from molslice.serve.worker import load_models
 from tests.inference.models import checkpoint_folder
 from tests.serve.test_file_jobs import finished, upload
@@ -79,6 +80,13 @@ def test_an_invalid_request_is_refused_in_one_line(client, body, reason):
     assert answer.status_code == 422
     assert reason in answer.json()["detail"]
     assert "\n" not in answer.json()["detail"]
+
+
+def test_a_condition_may_be_true_or_false():
+    body = PredictRequest.model_validate(
+        {"smiles": "C", "conditions": {"wet": True, "kelvin": 1, "acid": "a"}}
+    )
+    assert [*map(repr, body.conditions.values())] == ["True", "1.0", "'a'"]
 
 
 def test_an_unknown_model_names_the_others(client):

@@ -196,7 +196,8 @@ def pictures(rule: PathfinderRule, rows: Iterable[int], seed: int) -> Iterator[P
 
     Two long contours and the short ones are placed first. Then two coin flips choose the long contour whose
     start is marked, and whether the end of the same or of the other contour is marked. Therefore only the
-    markers depend on the label. Their distance does too: ends of one contour may be closer than ends of two.
+    markers, and with them their distance, depend on the label: ends of one contour may be closer than ends of
+    two.
 
     Raises:
         MolsliceError: No picture with these options could be generated.

@@ -87,9 +87,9 @@ class ParquetTable(Table):
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Convert a value to one of JSON: bytes to hexadecimal digits, a date or a decimal to its text."""
+    """Convert a value to one of JSON: bytes as `_decoded` does, a date or a decimal to its text."""
     return json.loads(
-        json.dumps(value, default=lambda one: one.hex() if isinstance(one, bytes) else str(one))
+        json.dumps(value, default=lambda one: _decoded(one) if isinstance(one, bytes) else str(one))
     )
 
 

@@ -646,13 +646,14 @@ def test_values_that_json_does_not_have_are_text(model, tmp_path):
         "blob": pyarrow.array([b"\xab", b"ab"], pyarrow.binary()),
         "key": pyarrow.array([b"\xef\x01", b"ef"], pyarrow.binary(2)),
         "wait": pyarrow.array([5000, None], pyarrow.duration("ms")),
+        "list": pyarrow.array([[b"\xab", b"ab"], None], pyarrow.list_(pyarrow.binary())),
         "nested": pyarrow.array([{"day": day}, None], pyarrow.struct({"day": pyarrow.date32()})),
     }
     parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.csv")
     first, second = rows_of(tmp_path / "out.csv")[1:]
-    assert first[:5] == ["CCO", "0xab", "0xef01", "5000 ms", '{"day": "2000-01-02"}']
-    assert second[:5] == ["C", "ab", "ef", "", ""]
+    assert first[:6] == ["CCO", "0xab", "0xef01", "5000 ms", '["0xab", "ab"]', '{"day": "2000-01-02"}']
+    assert second[:6] == ["C", "ab", "ef", "", "", ""]
     predict_table(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
