@@ -1,11 +1,13 @@
 """Draw the results of `row_scaling.py`: errors against rows and parameters, and penalties with their lines.
 
+Entries that were trained with one number of rows only, and not with all, are left out.
+
     python benchmarks/row_scaling_figure.py
 
 Writes `benchmarks/results/row_scaling.png` and `.svg`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +42,12 @@ def draw_errors(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, text
     axes.grid(alpha=0.25, linewidth=0.5)
 
 
-def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int) -> None:
-    """Draw the penalties, two fitted lines with their intervals, and the penalty of the paper."""
+def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int, labels: Collection[str]) -> None:
+    """Draw the penalties of labels, two fitted lines with their intervals, and the penalty of the paper."""
     places = np.geomspace(min(run["rows"] for run in runs), PAPER_ROWS, 50)
     for label, reference in COMPARED.items():
+        if label not in labels:
+            continue
         points = penalties(runs, label, reference, dim)
         style = STYLES[label]
         axes.plot(
@@ -62,7 +66,7 @@ def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int) -> N
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_ylim(-20, 60)
     axes.set_xlabel("training rows")
-    axes.set_ylabel("error above softmax with the same options (%)")
+    axes.set_ylabel("error above softmax (%)")
     axes.legend(fontsize=7, frameon=False)
     axes.grid(alpha=0.25, linewidth=0.5)
 
@@ -72,13 +76,20 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     figure = Figure(figsize=(14, 5.4), dpi=DPI, layout="constrained")
     by_rows, by_parameters, law = figure.subplots(1, 3)
     entries = [entry for entry in result["entries"] if entry["chosen"]]
+    largest = max(entry["rows"] for entry in entries)
+    labels = {
+        label
+        for label, group in group_by(entries, lambda entry: entry["label"]).items()
+        if len(numbers := {entry["rows"] for entry in group}) > 1 or largest in numbers
+    }
+    entries = [entry for entry in entries if entry["label"] in labels]
     narrow = [entry for entry in entries if entry["dim"] in (DIM, CHEMPROP_DIM)]
     wider = [entry for entry in entries if entry not in narrow]
     rows = max(entry["rows"] for entry in wider or narrow)
     widths = [entry for entry in entries if entry["rows"] == rows]
     draw_errors(by_rows, narrow, "rows", f"training rows (width {DIM})")
     draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
-    draw_penalties(law, choose_rates(result["runs"]), DIM)
+    draw_penalties(law, choose_rates(result["runs"]), DIM, labels)
     figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return to_picture(figure, suffix)
 
