@@ -334,8 +334,11 @@ def test_several_classes_are_reported(several, tmp_path):
 
 def test_the_sets_of_learned_rows_are_reported(table, tmp_path):
     fit_table(table, "three", tmp_path / "model", split="all", quality="fast")
-    (target,) = score_learned_rows(load_model(tmp_path / "model"))["targets"]
-    held_out = load_model(tmp_path / "model").find_calibration().targets[0]
+    model = load_model(tmp_path / "model")
+    held_out = model.find_calibration().targets[0]
+    rows = np.arange(len(held_out.truth))
+    (target,) = score_learned_rows(model, [rows], rows // 2)["targets"]
+    assert target["levels"][0]["standard_error"] == pytest.approx(0.5 / (len(rows) / 2) ** 0.5, rel=0.01)
     for entry in target["levels"]:
         # a class of n rows is in the sets of all but the least probable ones
         counts = np.bincount(held_out.truth.astype(int))

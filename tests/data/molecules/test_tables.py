@@ -189,7 +189,7 @@ def test_bytes_of_parquet_are_text_value_by_value(tmp_path):
         pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
         with open_molecules([tmp_path / "a.parquet"]) as table:
             (chunk,) = table.chunks(9, ["b"])
-        assert chunk["b"] == ["CCO", "43ff4f", "", "\u00e9"]
+        assert chunk["b"] == ["CCO", "0x43ff4f", "", "\u00e9"]
     fixed = pyarrow.table({"smiles": pyarrow.array([b"CCO", b"CCN"], pyarrow.binary(3))})
     pyarrow.parquet.write_table(fixed, tmp_path / "a.parquet")
     with open_molecules([tmp_path / "a.parquet"]) as table:
