@@ -1,4 +1,4 @@
-"""Counts, and the names and values of metrics, as text, without an import that takes long."""
+"""Numbers, counts, and the names and values of metrics, as text, without an import that takes long."""
 
 import math
 
@@ -31,6 +31,15 @@ def format_metric(value: float | None) -> str:
     if abs(value) < 1e-3:
         return f"{value:.3e}"
     return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
+
+
+def read_number(text: str) -> float:
+    """Return a finite number; NaN for any other text, and for numbers with underscores as in Python."""
+    try:
+        value = float(text.replace("_", "?"))
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
 
 
 def counted(count: int, noun: str = "row") -> str:

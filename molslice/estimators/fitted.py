@@ -529,9 +529,9 @@ def _write_rows(
 def _names(y: Any, count: int) -> list[str]:  # noqa: ANN401
     """Return the names of the targets: of a Series or a DataFrame its names, else `y`, or `y0`, `y1`, ..."""
     given = getattr(y, "columns", [getattr(y, "name", None)])
-    names = {name.strip() for name in given if isinstance(name, str)} - {""}
-    if len(names) == count == len(given):
-        return [name.strip() for name in given]
+    names = [name.strip() if isinstance(name, str) else "" for name in given]
+    if all(names) and len({*names}) == len(names) == count:
+        return names
     return ["y"] if count == 1 else [f"y{index}" for index in range(count)]
 
 
@@ -539,7 +539,7 @@ def _make_free(names: Sequence[str], taken: set[str]) -> list[str]:
     """Return names that differ from those already taken and from each other, and add them to these."""
     free = []
     for name in names:
-        free.append(free_name(name, taken | {*names} - {name} if name in taken else taken))
+        free.append(free_name(name, taken | {*names}) if name in taken else name)
         taken.add(free[-1])
     return free
 

@@ -126,7 +126,7 @@ def _effect(
     kind: str, name: str, changes: np.ndarray, molecules: np.ndarray, unit: str, together: str = ""
 ) -> Effect:
     """Return the mean of changes [n]; in its error, the changes of one molecule, int [n], count as one."""
-    count, error = len({*molecules.tolist()}), error_of_mean(changes, molecules)
+    count, error = len(np.unique(molecules)), error_of_mean(changes, molecules)
     return Effect(kind, name, together, count, float(changes.mean()), error, unit)
 
 

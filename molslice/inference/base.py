@@ -62,7 +62,7 @@ class SmilesPredictor(ABC):
         standardize: What standard form molecules get; see `molslice.chem.standardize`.
         conditions: The numbers and categories that the model takes beside a molecule.
         partner: The name of the second molecule of each row, given as a condition; None for single molecules.
-        symmetric: Whether swapping the molecules of a pair changes nothing.
+        symmetric: Whether swapping the molecules of a pair changes nothing; False for single molecules.
         smiles_column: The column of SMILES in tables; None finds it.
         fit_options: The options of `molslice fit`; empty for other models.
         label: Name of a prediction in reports of progress.

@@ -112,7 +112,7 @@ def evaluate(
     result = {
         "split": split,
         "rows": len(rows) - failed,
-        "molecules": len({*molecules.tolist()}),
+        "molecules": len(np.unique(molecules)),
         "noun": dataset.row_name,
         "failed": failed,
         "refusals": refusals.report(),

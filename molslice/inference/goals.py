@@ -9,6 +9,7 @@ import numpy as np
 
 from molslice.data.molecules.side_columns import split_unit
 from molslice.inference.predictions import Predictions
+from molslice.number_text import read_number
 from molslice.registry import near_names
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MolsliceError
@@ -184,12 +185,8 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, str, str, str, str]:
 def _number(text: str, cell: str, name: str, unit: str) -> float:
     """Read a limit, which its unit may follow."""
     given = cell.removesuffix(unit).strip() if unit else cell
-    try:
-        # the minus sign of texts; Python's numbers may have underscores
-        value = float(given.replace("−", "-").replace("_", "?"))
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = read_number(given.replace("−", "-"))  # the minus sign of texts
+    if math.isnan(value):
         described = f"a number in {unit}" if unit else "a number"
         raise MolsliceError(f"invalid goal {text!r}: the limit of {name} is {described}, got {cell!r}")
     return value

@@ -1,11 +1,11 @@
 """Groups of rows: rows of one molecule, and molecules whose errors are compared, by size and by scaffold."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
+from molslice.data.molecules.describe import second_has_fewer_partners
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import SmilesPredictor
 
@@ -39,8 +39,9 @@ def number_molecules(predictor: SmilesPredictor, dataset: MoleculeDataset, rows:
 
     Of a pair it is the first molecule, of a symmetric one as in `number_texts`.
     """
-    if not predictor.symmetric or predictor.partner is None:
+    if not predictor.symmetric:
         return dataset.number_molecules(rows)
+    assert predictor.partner is not None  # of a pair
     smiles, partners = dataset.smiles(), dataset.side_cells([predictor.partner])[predictor.partner]
     return number_texts([smiles[row] for row in rows], [partners[row] for row in rows])
 
@@ -52,12 +53,8 @@ def number_texts(smiles: Sequence[str], partners: Sequence[str] = ()) -> np.ndar
     rows, as in `molslice fit`, and of two with equally many the first in the alphabet.
     """
     if partners:
-        known = defaultdict[str, set[str]](set)
-        pairs = [*map(sorted, zip(smiles, partners, strict=True))]
-        for first, second in pairs:
-            known[first].add(second)
-            known[second].add(first)
-        smiles = [min(pair, key=lambda one: len(known[one])) for pair in pairs]
+        pairs = np.sort([smiles, partners], axis=0)
+        smiles = np.where(second_has_fewer_partners(*pairs.tolist()), pairs[1], pairs[0]).tolist()
     return np.unique(smiles, return_inverse=True)[1]
 
 

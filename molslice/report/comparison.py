@@ -343,11 +343,12 @@ def _difference(
     values = [one.truth[at, index] for one, at, (_, index) in zip(kept, rows, sides, strict=True)]
     alike = np.isclose(*values, rtol=1e-6)
     truth = values[0][alike]
-    # places are by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
-    symmetric = reference.predictor.symmetric and reference.predictor.partner is not None
-    partners = [canonical_molecule(str(key[-2])).smiles or "" for key in common] if symmetric else []
-    molecules = number_texts([str(key[0]) for key in common], partners)[alike]
-    count = len({*molecules.tolist()})
+    # by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
+    smiles, partners = [str(key[0]) for key in common], list[str]()
+    if reference.predictor.symmetric:  # the second molecule is the last of the given cells
+        partners = [canonical_molecule(str(key[-2])).smiles or "" for key in common]
+    molecules = number_texts(smiles, partners)[alike]
+    count = len(np.unique(molecules))
     if count < FEWEST:
         return f"{pair} they held out {count or 'none'} of the same molecules with equal values."
     first, second = (

@@ -291,10 +291,7 @@ class KeptRows:
 
     def number_molecules(self, model: FittedPredictor) -> np.ndarray:
         """Return the number of the molecule of each row, int64 [n]; see `number_texts`."""
-        partners = (
-            [given[-1] for given in self.given] if model.symmetric and model.partner is not None else []
-        )
-        return number_texts(self.smiles, partners)
+        return number_texts(self.smiles, [given[-1] for given in self.given] if model.symmetric else [])
 
 
 def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:

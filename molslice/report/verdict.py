@@ -127,7 +127,7 @@ class _Case:
 
     def reservations(self, metric: str) -> str:
         """Say what to keep in mind: few rows, the other error of a fit, and learned molecules."""
-        notes = [ROUGH] * (len({*self.molecules.tolist()}) < SMALL)
+        notes = [ROUGH] * (len(np.unique(self.molecules)) < SMALL)
         place, other = "cross_validated", f"cross-validated {_label(metric)}"
         if self.recorded == place:
             place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out {self.measured.noun}"
@@ -168,8 +168,8 @@ def _verdict(measured: Measured, target: int) -> str:
     if not measured.is_own and measured.trained >= TRAINED * len(measured.judged.rows):
         return f"no verdict, because the model was trained on {measured.trained_text} of these molecules."
     for case in _cases(measured, target):
-        exact = {*case.molecules[case.is_exact].tolist()}
-        if len(exact) >= FEWEST and (sentence := describe(case)):
+        exact = len(np.unique(case.molecules[case.is_exact]))
+        if exact >= FEWEST and (sentence := describe(case)):
             return sentence
     if measured.is_own and not measured.judged.is_unseen:
         return "no verdict, because the model was trained on all molecules with a value."

@@ -79,17 +79,13 @@ class MoleculeDataset(Dataset):
         """
         if len(self) > COMPARED_ROWS or "train" not in self.splits:
             return ""
-        trained = set(self._hashes("train"))
+        trained = self.number_molecules(self._usable_rows("train"))
         repeated = []
-        for split in ("valid", "test"):
-            hashes = self._hashes(split) if split in self.splits else []
-            if count := sum(one in trained for one in hashes):
-                repeated.append(f"{count:,} of {len(hashes):,} {split} molecules")
+        for split in (name for name in ("valid", "test") if name in self.splits):
+            numbers = self.number_molecules(self._usable_rows(split))
+            if count := int(np.isin(numbers, trained).sum()):
+                repeated.append(f"{count:,} of {len(numbers):,} {split} molecules")
         return f"{' and '.join(repeated)} are also training molecules" if repeated else ""
-
-    def _hashes(self, split: str) -> list[int]:
-        """Return the number of the molecule of each readable row of a split with a known target."""
-        return self.number_molecules(self._usable_rows(split)).tolist()
 
     def number_molecules(self, rows: np.ndarray) -> np.ndarray:
         """Return a number for the molecule of each row, int64 [k], the same for equal arrays."""

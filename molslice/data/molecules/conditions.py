@@ -13,7 +13,7 @@ import numpy as np
 from molslice.data.target_values import is_log_normal
 from molslice.files.tables import Unreadable, is_missing, trimmed
 from molslice.files.tables.cells import TRUTH
-from molslice.number_text import counted
+from molslice.number_text import counted, read_number
 from molslice.types import MolsliceError
 
 MAX_WORDS = 50  # of a category; an identifier of each row has more
@@ -137,7 +137,7 @@ class Condition:
             if not self.can_miss:
                 raise MolsliceError(f"no {self.name}, which all training rows have")
             return np.nan
-        value = TRUTH.get(text.lower(), _number(text))
+        value = TRUTH.get(text.lower(), read_number(text))
         if np.isnan(value):
             raise MolsliceError(f"{self.name} {text!r} is not a number")
         if self.logarithmic and value <= 0.0:
@@ -210,15 +210,6 @@ def _text_of(cell: object) -> str:
     """Return a cell without blanks at its ends; empty if it is missing."""
     text = "" if cell is None else trimmed(str(cell))
     return "" if is_missing(text) else text
-
-
-def _number(text: str) -> float:
-    """Return a finite number; NaN for any other text."""
-    try:
-        value = float(text.replace("_", "?"))  # Python's numbers may have underscores
-    except ValueError:
-        return np.nan
-    return value if np.isfinite(value) else np.nan
 
 
 def conditioned_rows(

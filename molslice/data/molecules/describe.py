@@ -69,14 +69,7 @@ class DescribedMolecules:
         assert self.partners is not None
         ordered = self.in_order()
         assert ordered.partners is not None
-        pairs = [*zip(ordered.parents, ordered.partners.parents, strict=True)]
-        known: dict[str, set[str]] = {}
-        for first, second in pairs:
-            known.setdefault(first, set()).add(second)
-            known.setdefault(second, set()).add(first)
-        return ordered._with_swapped(
-            np.array([len(known[second]) < len(known[first]) for first, second in pairs], bool)
-        )
+        return ordered._with_swapped(second_has_fewer_partners(ordered.parents, ordered.partners.parents))
 
     def _with_swapped(self, swapped: np.ndarray) -> Self:
         """Return the pairs, of which some change their order."""
@@ -108,6 +101,16 @@ class DescribedMolecules:
             partners=cls.concatenate(seconds) if paired else None,
             binaries=[*chain.from_iterable(kept)] if parts and len(kept) == len(parts) else None,
         )
+
+
+def second_has_fewer_partners(firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
+    """Return whether the second of each pair has fewer partners in all pairs than the first, bool [n]."""
+    known: dict[str, set[str]] = {}
+    pairs = [*zip(firsts, seconds, strict=True)]
+    for first, second in pairs:
+        known.setdefault(first, set()).add(second)
+        known.setdefault(second, set()).add(first)
+    return np.array([len(known[second]) < len(known[first]) for first, second in pairs], bool)
 
 
 class MoleculeDescriber(WorkerPool):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 BATCH_ROWS = 4096
+BINARY = ("binary", "large_binary", "binary_view", "fixed_size_binary")  # names of types
 
 
 @contextmanager
@@ -106,9 +107,7 @@ def _as_texts(column: "pyarrow.Array") -> list[str]:
 
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if str(column.type) in ("binary", "large_binary", "binary_view") or (
-        pyarrow.types.is_fixed_size_binary(column.type)
-    ):
+    if str(column.type).partition("[")[0] in BINARY:
         return [NULL if value is None else _decoded(value) for value in column.to_pylist()]
     if pyarrow.types.is_duration(column.type):
         counts, unit = column.cast(pyarrow.int64()).to_pylist(), column.type.unit

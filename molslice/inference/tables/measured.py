@@ -15,7 +15,7 @@ from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.predictions import NOT_FINITE, TableRows
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -169,7 +169,7 @@ class MeasuredValues:
             if self._is_logarithmic(index):
                 metrics = [*metrics, "fold_error"]
             for metric in metrics:
-                measured = Measured.of(of_target.kind, values_of_target, truth, molecules, metric, several)
+                measured = measure_rows(of_target, values_of_target, truth, molecules, metric)
                 spread = measured.standard_error if np.isfinite(measured.standard_error) else None
                 error = {"metric": metric, "value": measured.value, "standard_error": spread}
                 entries.append({**entry, **error, **({"unit": ""} if metric == "fold_error" else {})})
