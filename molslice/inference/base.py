@@ -21,7 +21,7 @@ from molslice.files.processes import WorkerPool, worker_state
 from molslice.files.progress import Progress
 from molslice.files.tables import Chunk, NumberFormat, Unreadable
 from molslice.inference.columns import ERROR, SMILES, distinct_columns, prediction_columns
-from molslice.inference.domain import DOMAIN, TrainingDomain
+from molslice.inference.domain import DOMAIN, TrainingDomain, canonical_smiles
 from molslice.inference.inputs import Conditions, Molecules, check_conditions, given_rows
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import NEAREST, PLACE, REASON, SIMILARITY, Domain, Predictions
@@ -143,7 +143,7 @@ class SmilesPredictor(ABC):
 
     @property
     def types(self) -> tuple[TargetType, ...]:
-        """What each target is."""
+        """The type of each target: a number, two classes or several classes."""
         return types_of(self.targets)
 
     @property
@@ -256,6 +256,11 @@ class SmilesPredictor(ABC):
         with contextlib.suppress(MolsliceError):
             return self.find_domain()
         return None
+
+    def name_molecules(self, smiles: Sequence[str]) -> list[str]:
+        """Return the canonical SMILES of each treated molecule; one that cannot be read keeps its text."""
+        canonical = canonical_smiles(smiles, self.fragment, self.standardize)
+        return [text if name is None else name for name, text in zip(canonical, smiles, strict=True)]
 
     def count_trained(self, smiles: Sequence[str], partners: Sequence[str] = ()) -> int:
         """Count the rows whose molecules are known training molecules; 0 if the model does not know them.

@@ -37,25 +37,25 @@ def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.n
 def number_molecules(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> np.ndarray:
     """Return the number of the molecule of each row, int64 [k], whose rows count as one in standard errors.
 
-    Of a pair it is the first molecule, of a symmetric one as in `number_texts`.
+    Of a pair it is the first molecule, of a symmetric one as in `number_names`.
     """
     if not predictor.symmetric:
         return dataset.number_molecules(rows)
     assert predictor.partner is not None  # of a pair
-    smiles, partners = dataset.smiles(), dataset.side_cells([predictor.partner])[predictor.partner]
-    return number_texts([smiles[row] for row in rows], [partners[row] for row in rows])
+    both = dataset.smiles(), dataset.side_cells([predictor.partner])[predictor.partner]
+    return number_names(*(predictor.name_molecules([smiles[row] for row in rows]) for smiles in both))
 
 
-def number_texts(smiles: Sequence[str], partners: Sequence[str] = ()) -> np.ndarray:
-    """Return the number of the molecule of each row, int64 [n], by its text.
+def number_names(names: Sequence[str], partners: Sequence[str] = ()) -> np.ndarray:
+    """Return the number of the molecule of each row, int64 [n], by its name, such as its canonical SMILES.
 
     With `partners`, the second molecules of symmetric pairs, it is the molecule with fewer partners in these
     rows, as in `molslice fit`, and of two with equally many the first in the alphabet.
     """
     if partners:
-        pairs = np.sort([smiles, partners], axis=0)
-        smiles = np.where(second_has_fewer_partners(*pairs.tolist()), pairs[1], pairs[0]).tolist()
-    return np.unique(smiles, return_inverse=True)[1]
+        pairs = np.sort([names, partners], axis=0)
+        names = np.where(second_has_fewer_partners(*pairs.tolist()), pairs[1], pairs[0]).tolist()
+    return np.unique(names, return_inverse=True)[1]
 
 
 def group_by_size(sizes: np.ndarray, firsts: Sequence[int], names: Sequence[str]) -> Groups:

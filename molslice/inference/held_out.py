@@ -57,12 +57,18 @@ def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dat
         held_out = dataset.labeled_rows(SPLIT)
         truth = np.asarray(dataset.targets[held_out], np.float64)
         of_rows = [smiles[row] for row in held_out]
-        domain.rule = choose_rule(domain, calibration, of_rows, truth, predictor.fragment)
+        molecules = dataset.number_molecules(held_out)
+        domain.rule = choose_rule(domain, calibration, of_rows, truth, molecules, predictor.fragment)
     domain.write(predictor.folder)
 
 
 def choose_rule(
-    domain: TrainingDomain, calibration: Calibration, smiles: Sequence[str], truth: np.ndarray, fragment: str
+    domain: TrainingDomain,
+    calibration: Calibration,
+    smiles: Sequence[str],
+    truth: np.ndarray,
+    molecules: np.ndarray,
+    fragment: str,
 ) -> SimilarityRule:
     """Choose the rule of a domain on the validation rows of a run.
 
@@ -71,6 +77,7 @@ def choose_rule(
         calibration: The predictions of the rows that have a value of a target, in the order of `smiles`.
         smiles: The molecule of each validation row.
         truth: Values of each row and target, float64 [n, T], NaN where missing.
+        molecules: Number of the molecule of each row, int [n]; rows of one molecule count as one.
         fragment: What happens to a mixture; see `choose_fragment`.
     """
     errors, covered = np.full((2, *truth.shape), np.nan)
@@ -91,7 +98,11 @@ def choose_rule(
     similarities = np.array([np.nan if one is None else one.nearest_similarity for one in compared])
     of_rows = np.where(np.isfinite(similarities), mean_of_rows(errors)[rows], np.nan)
     return SimilarityRule.choose(
-        similarities, of_rows, mean_of_rows(covered)[rows], threshold=domain.threshold
+        similarities,
+        of_rows,
+        mean_of_rows(covered)[rows],
+        threshold=domain.threshold,
+        molecules=molecules[rows],
     )
 
 

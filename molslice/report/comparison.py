@@ -16,7 +16,7 @@ from molslice.files.atomic import write_atomically
 from molslice.fitting.card import NAMES, STANDARD_ERROR
 from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.groups import number_texts
+from molslice.inference.groups import number_names
 from molslice.report.measure import Measured, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
@@ -347,7 +347,7 @@ def _difference(
     smiles, partners = [str(key[0]) for key in common], list[str]()
     if reference.predictor.symmetric:  # the second molecule is the last of the given cells
         partners = [canonical_molecule(str(key[-2])).smiles or "" for key in common]
-    molecules = number_texts(smiles, partners)[alike]
+    molecules = number_names(smiles, partners)[alike]
     count = len(np.unique(molecules))
     if count < FEWEST:
         return f"{pair} they held out {count or 'none'} of the same molecules with equal values."

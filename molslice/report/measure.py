@@ -17,7 +17,7 @@ from molslice.folders.limit_cells import limit_columns, read_limit
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
-from molslice.inference.groups import number_molecules, number_texts
+from molslice.inference.groups import number_molecules, number_names
 from molslice.inference.load import Predictor
 from molslice.inference.uncertainty import evaluate_uncertainty, score_learned_rows, two_classes
 from molslice.tasks.target_types import TargetType, column_slices
@@ -290,8 +290,9 @@ class KeptRows:
     bounds: np.ndarray | None
 
     def number_molecules(self, model: FittedPredictor) -> np.ndarray:
-        """Return the number of the molecule of each row, int64 [n]; see `number_texts`."""
-        return number_texts(self.smiles, [given[-1] for given in self.given] if model.symmetric else [])
+        """Return the number of the molecule of each row, int64 [n]; see `number_names`."""
+        both = self.smiles, [given[-1] for given in self.given] if model.symmetric else []
+        return number_names(*map(model.name_molecules, both))
 
 
 def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:

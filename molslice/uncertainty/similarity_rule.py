@@ -31,7 +31,7 @@ class Group:
     Attributes:
         low: Smallest similarity.
         high: Largest similarity.
-        rows: Number of rows.
+        rows: Number of rows, where rows of one molecule count as one.
         error: Mean error relative to all rows: 1 is the mean of all.
         coverage: Share of the rows in their 90% interval; None without intervals.
     """
@@ -75,6 +75,7 @@ class SimilarityRule:
         covered: np.ndarray | None = None,
         *,
         threshold: float,
+        molecules: np.ndarray | None = None,
     ) -> Self:
         """Choose the rule by held-out rows.
 
@@ -86,7 +87,12 @@ class SimilarityRule:
             covered: Share of the targets of each row whose interval holds the measured value, float [n], NaN
                 for a row without intervals; None without intervals.
             threshold: See `usual`.
+            molecules: Number of the molecule of each row, int [n], whose rows count as one; None if each row
+                has its own molecule.
         """
+        if molecules is not None:
+            similarities, errors = _means(similarities, molecules), _means(errors, molecules)
+            covered = None if covered is None else _means(covered, molecules)
         known = np.flatnonzero(np.isfinite(errors))
         if len(known) < FEWEST_ROWS or not np.any(errors[known] > 0):
             return cls.usual(threshold)
@@ -159,6 +165,14 @@ def mean_of_rows(values: np.ndarray) -> np.ndarray:
     known = np.isfinite(values)
     sums = np.where(known, values, 0.0).sum(1)
     return np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
+
+
+def _means(values: np.ndarray, molecules: np.ndarray) -> np.ndarray:
+    """Return the mean of the known values of each molecule, float64 [molecules]; NaN without any."""
+    known = np.isfinite(values)
+    numbers = np.unique(molecules, return_inverse=True)[1]
+    sums, counts = (np.bincount(numbers, weights) for weights in (np.where(known, values, 0.0), known))
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
 def _ends(rows: int) -> list[int]:

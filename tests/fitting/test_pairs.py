@@ -15,6 +15,7 @@ from molslice.fitting.folds import assign_folds
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
+from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.fitting.test_fit import write_table
 from tests.inference.models import embedded_smiles
@@ -114,6 +115,15 @@ def test_swapped_molecules_have_exactly_the_same_prediction(swapped_table, tmp_p
         np.testing.assert_array_equal(forward.values, backward.values)
         np.testing.assert_array_equal(forward.upper, backward.upper)
     assert len(np.unique(forward.values)) > 10
+    with swapped_table.open(newline="") as file:
+        rows = [*csv.reader(file)][1:]
+    swapped = write_table(tmp_path / "swapped.csv", COLUMNS, [[*row[1::-1], *row[2:]] for row in rows])
+    first, second = (
+        predict_table(predictor, one, tmp_path / "out.csv", metrics=True).metrics[0]
+        for one in (swapped_table, swapped)
+    )
+    assert first == second
+    assert first["standard_error"] > 0
 
 
 def test_without_symmetry_the_order_matters(model):

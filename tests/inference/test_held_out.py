@@ -29,7 +29,7 @@ def test_molecules_with_much_larger_validation_errors_are_outside(kind):
     errors[[3, 50]] = np.nan  # rows without a value
     truth = np.where(np.isfinite(errors), 0.0, np.nan)[:, None]
     calibration = Calibration(kind, 1, "valid rows", (held_out(kind, errors),))
-    rule = choose_rule(domain, calibration, smiles, truth, "keep")
+    rule = choose_rule(domain, calibration, smiles, truth, np.arange(80), "keep")
     nearest = [one.nearest_similarity for one in domain.compare(FAR, [None] * 40) if one is not None]
     places = [rule.place(similarity) for similarity in nearest]
     assert set(places[:30]) == {OUTSIDE, EDGE}  # long chains are in one group with the alcohols
@@ -43,7 +43,7 @@ def test_predictions_that_do_not_fit_the_rows_are_left_out():
     domain = TrainingDomain.of_smiles(ALCOHOLS)
     errors = np.where(np.arange(80) < 40, 0.01, 1.0)
     calibration = Calibration("regression", 1, "valid rows", (held_out("regression", errors),))
-    rule = choose_rule(domain, calibration, [*ALCOHOLS, *FAR], np.ones((80, 1)), "keep")
+    rule = choose_rule(domain, calibration, [*ALCOHOLS, *FAR], np.ones((80, 1)), np.arange(80), "keep")
     assert rule == SimilarityRule.usual(domain.threshold)
 
 

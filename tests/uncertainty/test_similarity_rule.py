@@ -60,6 +60,26 @@ def test_intervals_that_miss_are_at_the_edge():
     assert rule.groups[0].coverage == pytest.approx(7 / 15)
 
 
+def test_rows_of_one_molecule_count_as_one():
+    similarities, errors = rows()
+    errors *= np.where(similarities < 0.1, 3.0, 1.0)
+    covered = np.where(similarities < 0.1, 0.5, 1.0)
+    rule = SimilarityRule.choose(similarities, errors, covered, threshold=0.5)
+    repeats = np.random.default_rng(1).integers(1, 9, 600)
+    molecules = np.repeat(np.arange(600), repeats)
+    repeated = [np.repeat(one, repeats) for one in (similarities, errors, covered)]
+    order = np.random.default_rng(2).permutation(len(molecules))
+    of_rows = SimilarityRule.choose(
+        *(one[order] for one in repeated), threshold=0.5, molecules=molecules[order]
+    )
+    assert (of_rows.edge, of_rows.like) == (rule.edge, rule.like)
+    assert [group.rows for group in of_rows.groups] == [group.rows for group in rule.groups]
+    usual = SimilarityRule.choose(
+        *(np.repeat(one, 5) for one in rows(59)), threshold=0.5, molecules=np.repeat(np.arange(59), 5)
+    )
+    assert usual == SimilarityRule.usual(0.5)
+
+
 @pytest.mark.parametrize(("threshold", "like"), [(0.234, 0.4), (0.618, 0.62)])
 def test_few_rows_have_the_usual_similarities(threshold, like):
     similarities, errors = rows(59)

@@ -1,6 +1,5 @@
 """The errors of predictions of a table whose columns hold the measured values."""
 
-import hashlib
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
+from molslice.inference.groups import number_names
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType, column_slices
@@ -25,7 +25,8 @@ class MeasuredValues:
     """Measured values in the input, and their predictions.
 
     A limit, such as `>10`, has no error if the prediction meets it, and else the distance to it. The columns
-    of relations and units are found as in the fit. Rows with one SMILES count as one in standard errors.
+    of relations and units are found as in the fit. Rows of one molecule count as one in standard errors, of
+    a symmetric pair as in `number_names`.
 
     Args:
         predictor: The model.
@@ -71,7 +72,10 @@ class MeasuredValues:
         self._places = {name: slices[index] for name, index in self.columns.items()}
         self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, slices[-1].stop))]
         self._limits = np.zeros(len(self.columns), int)
-        self._is_logarithmic, self._molecules = predictor.is_logarithmic, [np.empty(0, np.int64)]
+        self._is_logarithmic, self._name_molecules = predictor.is_logarithmic, predictor.name_molecules
+        # all molecules of a row by which it is counted: the first one, of a symmetric pair both
+        self._counted = [table.smiles_column, *([predictor.partner] if predictor.symmetric else [])]
+        self._names: list[list[str]] = [[] for _ in self._counted]
 
     @property
     def needed(self) -> list[str]:
@@ -131,10 +135,11 @@ class MeasuredValues:
             columns.append(_nearest(target, predicted[:, self._places[name].start]))
         values = np.stack(columns, axis=1)
         values[failed] = np.nan
-        self._values.append(values)
-        self._predicted.append(predicted)
-        self._molecules.append(np.array([_number_of(text.strip()) for text in chunk[self._smiles]], np.int64))
         measured = np.flatnonzero(np.isfinite(values).any(1))
+        self._values.append(values[measured])
+        self._predicted.append(predicted[measured])
+        for names, column in zip(self._names, self._counted, strict=True):
+            names += self._name_molecules([chunk[column][row] for row in measured])
         cells = [chunk[name] for name in (self._smiles, self._partner) if name is not None]
         self.trained += self._count_trained(*([texts[row] for row in measured] for texts in cells))
         self.rows += len(measured)
@@ -153,7 +158,7 @@ class MeasuredValues:
     def compare(self) -> list[dict[str, Any]]:
         """Return the errors of each measured target over the rows with a value and a prediction."""
         values, predicted = np.concatenate(self._values), np.concatenate(self._predicted)
-        molecules = np.concatenate(self._molecules)
+        molecules = number_names(*self._names)
         entries = []
         for place, (name, index) in enumerate(self.columns.items()):
             truth, of_target = values[:, place], self._types[index]
@@ -203,10 +208,3 @@ def _nearest(read: ReadValues, predicted: np.ndarray) -> np.ndarray:
     """Return measured values, or for limits the possible values that are nearest to the predictions, [n]."""
     numbers = np.where(np.isnan(predicted), read.values, predicted)
     return np.where(read.sides != 0, np.clip(numbers, *read.bounds), read.values)
-
-
-def _number_of(text: str) -> int:
-    """Return a number for a text, the same in each process, unlike `hash`."""
-    return int.from_bytes(
-        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little", signed=True
-    )

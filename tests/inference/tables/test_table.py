@@ -523,6 +523,19 @@ def test_the_error_of_measured_columns(tmp_path):
     assert predict_table(model, source, tmp_path / "out.csv", metrics=True).trained == 2
     unmeasured = written(tmp_path / "in.csv", MEASURED.replace("c1ccccc1,,1", "c1ccccc1,,"))
     assert predict_table(model, unmeasured, tmp_path / "out.csv", metrics=True).trained == 1
+
+
+def test_rows_of_one_molecule_count_as_one_however_they_are_written(tmp_path):
+    model = untrained(tmp_path / "model", targets=TWO)
+    spread = []
+    for second in ("CCO", "OCC", "C(O)C", " [CH3][CH2][OH]"):
+        source = written(tmp_path / "in.csv", f"smiles,gap\nCCO,1\n{second},3\nCCN,7\nc1ccccc1,2\n")
+        report = predict_table(model, source, tmp_path / "out.csv", metrics=True)
+        spread.append(report.metrics[0]["standard_error"])
+    errors = abs(model.predict(["CCO", "CCO", "CCN", "c1ccccc1"])[:, 0].astype(float) - [1, 3, 7, 2])
+    residuals = (errors - errors.mean()) / 4
+    sums = np.array([residuals[:2].sum(), *residuals[2:]])
+    assert spread == pytest.approx([np.sqrt(1.5 * (sums**2).sum())] * 4, rel=1e-4)
     assert predict_table(model, source, tmp_path / "out.csv").metrics is None
     other = written(tmp_path / "other.csv", "smiles,n\nCCO,1\n")
     with pytest.raises(MolsliceError, match="other.csv has no measured values: no column gap or logp"):
