@@ -1,16 +1,20 @@
 """Measure how the error of attentions depends on the number of training rows and on the width.
 
     python benchmarks/row_scaling.py --jobs 2
+    python benchmarks/row_scaling.py --qm9 PATH_TO_QM9 --runs runs/row_scaling_qm9 --jobs 2
 
 The training rows are nested samples of the training split of `data/gap_xtb_100k`. 2,000 rows of its
-validation split choose the step, and the rows of its test split choose nothing. The target is the HOMO-LUMO
-gap in eV. Each run has one thread. Entries have the rates of `ENTRIES` and the steps of `STEPS`. `--rates`
-and `--longer` try others; the tables and the figure have those with the lowest validation error.
+validation split choose the step, and the rows of its test split choose nothing. With `--qm9`, a folder with
+`train.csv.gz` and `valid.csv.gz` (columns smiles, gap_ev), the training and 2,000 validation rows are drawn
+from the first file, and the second one has the test rows. The target is the HOMO-LUMO gap in eV.
+
+Each run has one thread. Entries have the rates of `ENTRIES` and the steps of `STEPS`. `--rates` and
+`--longer` try others; the tables and the figure have those with the lowest validation error.
 
 Each finished run is a JSON file in `--runs`. Neither these nor the runs of the recorded result are repeated,
 so that the grid grows from one call to the next. `--collect` trains nothing. Writes
-`benchmarks/results/row_scaling.json`. The entry `chemprop` needs an environment of its own; see
-`chemprop_speed.py`.
+`benchmarks/results/row_scaling.json` or `row_scaling_qm9.json`. The entry `chemprop` needs an environment of
+its own; see `chemprop_speed.py`.
 """
 
 import argparse
@@ -28,7 +32,8 @@ import torch
 from drop_path import DropPathSpec
 from gps import GpsSpec
 from penalty_law import fit_penalties
-from qm9_levers import CONFIG, DROPOUT, error_on_rows, run_chemprop, write_rows
+from qm9_levers import CONFIG, DROPOUT, error_on_rows, read_rows, run_chemprop, write_rows
+from qm9_levers import TARGET as QM9_TARGET
 from record import ROOT, add_finished, find_commit, group_by, make_parser, record, run_all, spread, write_json
 from score_state import ScoreState
 
@@ -44,6 +49,8 @@ TARGET = "homolumogap"
 VALID_ROWS = 2_000
 VALIDATIONS = 20  # of each run
 STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 80_005: 20_000}
+QM9_NAME = "row_scaling_qm9"
+QM9_STEPS: Mapping[int, int] = {3_000: 3_000, 10_000: 6_000, 30_000: 12_000, 100_000: 20_000}
 BATCH = 64
 RATE = "optimizer.lr"
 PLAIN = {
@@ -92,23 +99,59 @@ DIM, CHEMPROP_DIM = 64, 300
 LABELS = (*ENTRIES, CHEMPROP)
 
 
-def prepare_rows(folder: Path) -> dict[str, Path]:
-    """Write the rows of valid, test and each training sample as CSV, and return the files by name."""
-    names = ["valid", "test", *map(str, STEPS)]
-    files = {name: folder / f"{name}.csv" for name in names}
-    if all(file.is_file() for file in files.values()):
+class Grid(NamedTuple):
+    """A data set with the numbers of its training rows.
+
+    Attributes:
+        name: Name of the result.
+        source: Folder of the data set.
+        target: Column of the values.
+        steps: Number of steps for each number of training rows.
+    """
+
+    name: str
+    source: Path
+    target: str
+    steps: Mapping[int, int]
+
+    @property
+    def is_qm9(self) -> bool:
+        """Whether the data set is QM9."""
+        return self.name == QM9_NAME
+
+    def prepare_rows(self, folder: Path) -> dict[str, Path]:
+        """Write the rows of valid, test and each training sample as CSV, and return the files by name."""
+        names = ["valid", "test", *map(str, self.steps)]
+        files = {name: folder / f"{name}.csv" for name in names}
+        if all(file.is_file() for file in files.values()):
+            return files
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, fitted, valid, test = self._read_qm9() if self.is_qm9 else self._read_gaps()
+        chosen = {"valid": valid[:VALID_ROWS], "test": test}
+        chosen |= {str(count): fitted[:count] for count in self.steps}
+        for name, numbers in chosen.items():
+            write_rows(files[name], ("smiles", self.target), [rows[row] for row in np.sort(numbers)])
         return files
-    folder.mkdir(parents=True, exist_ok=True)
-    with gzip.open(SOURCE / "raw" / "data.csv.gz", "rt", newline="") as file:
-        rows = [(row["smiles"], row[TARGET]) for row in csv.DictReader(file)]
-    splits = torch.load(SOURCE / "split_dict.pt", weights_only=False)
-    random = np.random.default_rng(0)
-    fitted, valid = (random.permutation(np.asarray(splits[name])) for name in ("train", "valid"))
-    chosen = {"valid": valid[:VALID_ROWS], "test": splits["test"]}
-    chosen |= {str(count): fitted[:count] for count in STEPS}
-    for name, numbers in chosen.items():
-        write_rows(files[name], ("smiles", TARGET), [rows[row] for row in np.sort(numbers)])
-    return files
+
+    def _read_gaps(self) -> tuple[list[Sequence[str]], np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows of `data/gap_xtb_100k`, the shuffled numbers of train and valid, and test."""
+        with gzip.open(self.source / "raw" / "data.csv.gz", "rt", newline="") as file:
+            rows: list[Sequence[str]] = [(row["smiles"], row[self.target]) for row in csv.DictReader(file)]
+        splits = torch.load(self.source / "split_dict.pt", weights_only=False)
+        random = np.random.default_rng(0)
+        fitted, valid = (random.permutation(np.asarray(splits[name])) for name in ("train", "valid"))
+        return rows, fitted, valid, np.asarray(splits["test"])
+
+    def _read_qm9(self) -> tuple[list[Sequence[str]], np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows of QM9, the shuffled numbers of train and valid, and test."""
+        files = [read_rows(self.source / f"{name}.csv.gz") for name in ("train", "valid")]
+        columns = [[header.index(name) for name in ("smiles", self.target)] for header, _ in files]
+        train, test = (
+            [tuple(row[place] for place in places) for row in rows]
+            for (_, rows), places in zip(files, columns, strict=True)
+        )
+        valid, fitted = np.split(np.random.default_rng(0).permutation(len(train)), [VALID_ROWS])
+        return [*train, *test], fitted, valid, len(train) + np.arange(len(test))
 
 
 class Point(NamedTuple):
@@ -144,14 +187,16 @@ def default_rate(label: str) -> str:
     return {**PLAIN, **ENTRIES[label][1]}[RATE]
 
 
-def measure(point: Point, files: Mapping[str, Path], runs: Path, chemprop_python: str | None) -> str:
+def measure(
+    point: Point, files: Mapping[str, Path], target: str, runs: Path, chemprop_python: str | None
+) -> str:
     """Train an entry and test it, write the result as JSON, and return a line about it."""
     folder = runs / point.name
     if point.label == CHEMPROP:
         assert chemprop_python is not None
-        trained = train_chemprop(point, files, folder, chemprop_python)
+        trained = train_chemprop(point, files, target, folder, chemprop_python)
     else:
-        trained = train_entry(point, files, folder, runs / "cache")
+        trained = train_entry(point, files, target, folder, runs / "cache")
     result = {**point._asdict(), "commit": find_commit(), **trained}
     write_json(runs / f"{point.name}.json", result)
     shutil.rmtree(folder)
@@ -159,18 +204,22 @@ def measure(point: Point, files: Mapping[str, Path], runs: Path, chemprop_python
     return f"{point.name}: {error:.4f} eV, best step {best}, {seconds:.0f} s"
 
 
-def train_chemprop(point: Point, files: Mapping[str, Path], folder: Path, python: str) -> dict[str, Any]:
+def train_chemprop(
+    point: Point, files: Mapping[str, Path], target: str, folder: Path, python: str
+) -> dict[str, Any]:
     """Train chemprop for about the steps of a point, in whole epochs, and test it."""
     steps_per_epoch = math.ceil(point.rows / BATCH)
     epochs = round(point.steps / steps_per_epoch)
     given = {"epochs": epochs, "rate": point.rate, "width": point.dim, "seed": point.seed}
     chosen = {"train": files[str(point.rows)], "valid": files["valid"], "test": files["test"]}
-    result = run_chemprop(python, chosen, TARGET, given, folder)
+    result = run_chemprop(python, chosen, target, given, folder)
     kept = ("chemprop", "epochs", "parameters", "valid_mae", "test_mae", "seconds")
     return {"best_step": result["best_epoch"] * steps_per_epoch, **{key: result[key] for key in kept}}
 
 
-def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Path) -> dict[str, Any]:
+def train_entry(
+    point: Point, files: Mapping[str, Path], target: str, folder: Path, cache: Path
+) -> dict[str, Any]:
     """Train an entry of `ENTRIES` and test it."""
     MODELS.add("gps", GpsSpec)
     MODELS.add("drop_path", DropPathSpec)
@@ -180,7 +229,7 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
     settings = {
         "data.path": files[str(point.rows)],
         "data.valid_path": files["valid"],
-        "data.target_columns": TARGET,
+        "data.target_columns": target,
         "data.workers": 1,
         "data.cache_dir": cache,
         "model.dim": point.dim,
@@ -201,15 +250,22 @@ def train_entry(point: Point, files: Mapping[str, Path], folder: Path, cache: Pa
     kept = ("parameters", "parameters_without_embeddings", "best_step", "seconds")
     return {
         **{key: summary[key] for key in kept},
-        "valid_mae": summary["valid"]["mae"][TARGET],
+        "valid_mae": summary["valid"]["mae"][target],
         "test_mae": error_on_rows(folder, "csv", {**config.data.options, "geometry": False}, files["test"]),
     }
 
 
 def finished_runs(options: argparse.Namespace) -> dict[Point, dict[str, Any]]:
     """Return the runs of the recorded result and of `--runs`."""
-    recorded, finished = options.out / f"{NAME}.json", sorted(options.runs.glob("*.json"))
+    recorded, finished = options.out / f"{grid_of(options).name}.json", sorted(options.runs.glob("*.json"))
     return {point_of(run): run for run in add_finished(recorded, "runs", finished, point_of)}
+
+
+def grid_of(options: argparse.Namespace) -> Grid:
+    """Return the data set of the command line."""
+    if options.qm9 is None:
+        return Grid(NAME, SOURCE, TARGET, STEPS)
+    return Grid(QM9_NAME, options.qm9, QM9_TARGET, QM9_STEPS)
 
 
 def point_of(run: Mapping[str, Any]) -> Point:
@@ -266,20 +322,22 @@ def collect(options: argparse.Namespace) -> Path:
         }
         for values, group in group_by(runs, lambda run: tuple(run[key] for key in keys)).items()
     ]
+    data = "QM9" if grid_of(options).is_qm9 else "data/gap_xtb_100k"
     payload = {
-        "question": "test MAE in eV on data/gap_xtb_100k by attention, number of training rows and width",
+        "question": f"test MAE in eV on {data} by attention, number of training rows and width",
         "entries": entries,
         "penalties": fit_penalties(choose_rates(runs)),
         "runs": runs,
     }
-    return record(NAME, payload, options.out)
+    return record(grid_of(options).name, payload, options.out)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a part of the grid, and collect what is finished."""
     parser = make_parser(__doc__)
     parser.add_argument("--entries", help="labels separated by semicolons (default: all)")
-    parser.add_argument("--rows", type=int, nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--qm9", type=Path, help="folder of QM9, to measure on its rows")
+    parser.add_argument("--rows", type=int, nargs="+", help="numbers of training rows (default: all)")
     widths = f"widths (default: {DIM}, {CHEMPROP} {CHEMPROP_DIM})"
     parser.add_argument("--dims", type=int, nargs="+", help=widths)
     parser.add_argument("--seeds", type=int, default=1)
@@ -297,17 +355,22 @@ def main(argv: Sequence[str] | None = None) -> None:
             parser.error(f"unknown entry {unknown[0]!r}; known: {'; '.join(LABELS)}")
         if CHEMPROP in labels and not options.chemprop_python:
             parser.error(f"{CHEMPROP} needs --chemprop-python")
-        files, known = prepare_rows(options.runs / "rows"), finished_runs(options)
-        grid = [
-            Point(label, rows, dim, seed, rate, options.longer * STEPS[rows])
+        grid = grid_of(options)
+        if absent := [rows for rows in options.rows or () if rows not in grid.steps]:
+            parser.error(f"invalid number of rows {absent[0]}; choices: {', '.join(map(str, grid.steps))}")
+        files, known = grid.prepare_rows(options.runs / "rows"), finished_runs(options)
+        points = [
+            Point(label, rows, dim, seed, rate, options.longer * grid.steps[rows])
             for seed in range(options.seeds)
-            for rows in options.rows
+            for rows in options.rows or grid.steps
             for label in labels
             for dim in options.dims or [CHEMPROP_DIM if label == CHEMPROP else DIM]
             for rate in options.rates or [default_rate(label)]
         ]
         calls = [
-            (point, files, options.runs, options.chemprop_python) for point in grid if point not in known
+            (point, files, grid.target, options.runs, options.chemprop_python)
+            for point in points
+            if point not in known
         ]
         for _, line in run_all(measure, calls, options.jobs):
             print(line, flush=True)

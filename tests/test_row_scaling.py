@@ -1,5 +1,7 @@
 """The programs that measure and draw the error against the number of training rows, with few molecules."""
 
+import csv
+import gzip
 import json
 from dataclasses import replace
 
@@ -102,6 +104,32 @@ def test_samples_are_nested_and_runs_are_not_repeated(program, tmp_path, monkeyp
         ("GPS", 60, 1),
     ]
     assert all(run["test_mae"] > 0 for run in result["runs"])
+
+
+def test_samples_of_qm9_are_nested_and_its_test_rows_are_their_own(program, tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "QM9_STEPS", {20: 4, 40: 4})
+    with gzip.open(program.SOURCE / "raw" / "data.csv.gz", "rt", newline="") as file:
+        rows = [(row["smiles"], row["homolumogap"]) for row in csv.DictReader(file)][:80]
+    for name, chosen in (("train", rows[:60]), ("valid", rows[60:])):
+        lines = ["gap_ev,id,smiles", *(f"{gap},{row},{smiles}" for row, (smiles, gap) in enumerate(chosen))]
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    runs = tmp_path / "runs"
+    words = ["--runs", str(runs), "--out", str(tmp_path), "--qm9", str(tmp_path), "--entries", "softmax"]
+    program.main([*words, "--dims", "16", "--rows", "40"])
+    names = ("20", "40", "valid", "test")
+    small, large, valid, test = (
+        {tuple(row.split(",")) for row in (runs / "rows" / f"{name}.csv").read_text().splitlines()[1:]}
+        for name in names
+    )
+    assert small < large
+    assert (len(small), len(large), len(valid)) == (20, 40, 16)
+    assert test == {*rows[60:]}
+    assert not large & (valid | test)
+    result = json.loads((tmp_path / "row_scaling_qm9.json").read_text())
+    assert "QM9" in result["question"]
+    assert [(run["rows"], run["steps"], run["test_mae"] > 0) for run in result["runs"]] == [(40, 4, True)]
+    with pytest.raises(SystemExit):
+        program.main([*words, "--rows", "30"])
 
 
 def test_rate_and_steps_are_chosen_by_the_validation_error(program):
