@@ -42,12 +42,12 @@ class TokenContext:
         all_real: Whether the caller guarantees that no token is padding; the memory may be padded. Kernels
             without a mask can then be used, without a synchronization on a GPU to read the mask. If it is
             true for a padded batch, results are wrong.
-        any_padding: Whether the caller guarantees finite values at padding, and uses no output at padding
-            except that it is finite. An attention that `ignores_padding` then need not be given zeros, and
-            may leave a bias to the caller.
+        padding_is_unread: Whether the caller guarantees finite values at padding, and uses no output at
+            padding except that it is finite. An attention that `ignores_padding` then need not be given
+            zeros, and may leave a bias to the caller.
         is_checked: Whether the caller has called `Attention.check_input`, once for all layers.
-        rows: Number of first tokens whose result the caller needs; None for all. An attention may skip the
-            others.
+        num_queries: Number of first tokens whose result the caller needs; None for all. An attention may skip
+            the others.
     """
 
     token_mask: Bool[Tensor, "B N"]
@@ -58,38 +58,39 @@ class TokenContext:
     memory: Float[Tensor, "B M D"] | None = None
     memory_mask: Bool[Tensor, "B M"] | None = None
     all_real: bool = False
-    any_padding: bool = False
+    padding_is_unread: bool = False
     is_checked: bool = False
-    rows: int | None = None
+    num_queries: int | None = None
 
     def with_carry(self, carry: Tensor | None) -> "TokenContext":
         """Return the context of the next layer, with the carry of this layer."""
         return replace(self, carry=carry)
 
     def first(self, tensor: Tensor, dim: int = 1) -> Tensor:
-        """Return the first `rows` entries of a dimension, or all."""
-        return tensor if self.rows is None else tensor.narrow(dim, 0, self.rows)
+        """Return the first `num_queries` entries of a dimension, or all."""
+        return tensor if self.num_queries is None else tensor.narrow(dim, 0, self.num_queries)
 
 
 class AttentionOutput(NamedTuple):
     """The output of an attention.
 
     Attributes:
-        tokens: Mixed tokens [B, N, D], zero at padding; [B, rows, D] with `TokenContext.rows`.
+        tokens: Mixed tokens [B, N, D], zero at padding; [B, num_queries, D] with
+            `TokenContext.num_queries`.
         penalty: Auxiliary loss, a scalar added to the loss of the task; None without one.
         carry: Tensor for the same attention in the next layer, such as its scores; None without one.
-        bias: A vector [D] that the caller adds to the tokens, only with `TokenContext.any_padding`; None
-            without one.
+        output_bias: A vector [D] that the caller adds to the tokens, only with
+            `TokenContext.padding_is_unread`; None without one.
     """
 
     tokens: Float[Tensor, "B N D"]
     penalty: Float[Tensor, ""] | None = None
     carry: Tensor | None = None
-    bias: Float[Tensor, " D"] | None = None
+    output_bias: Float[Tensor, " D"] | None = None
 
     def with_tokens(self, tokens: Float[Tensor, "B N D"]) -> "AttentionOutput":
         """Return the same output with other tokens. torch.compile of torch 2.11 cannot return `_replace`."""
-        return AttentionOutput(tokens, self.penalty, self.carry, self.bias)
+        return AttentionOutput(tokens, self.penalty, self.carry, self.output_bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,8 +169,8 @@ class Attention(nn.Module, ABC):
 
         Returns:
             Tokens [B, N, D], zero at padding and where the memory of a sequence has no real token, with the
-            penalty and the carry of the attention. Finite at padding with `TokenContext.any_padding`. Only
-            the first rows with `TokenContext.rows`.
+            penalty and the carry of the attention. Finite at padding with `TokenContext.padding_is_unread`.
+            Only the first tokens with `TokenContext.num_queries`.
 
         Raises:
             MolsliceError: As `check_input`, or the carry does not have the shape of the scores to which it is
@@ -181,7 +181,7 @@ class Attention(nn.Module, ABC):
         if not torch.compiler.is_compiling() and not tokens.shape[1]:
             return AttentionOutput(tokens)
         if not self.spec.cross and (
-            context.all_real or (context.any_padding and self.ignores_padding(tokens, context))
+            context.all_real or (context.padding_is_unread and self.ignores_padding(tokens, context))
         ):
             output = self.mix(tokens, context)
             return output.with_tokens(context.first(output.tokens))
@@ -199,7 +199,7 @@ class Attention(nn.Module, ABC):
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute the attention. Tokens and memory are zero at padding, where the result is ignored.
 
-        The caller needs only the first tokens if `context.rows` is set.
+        The caller needs only the first tokens if `context.num_queries` is set.
         """
 
     def read_out(
@@ -208,9 +208,10 @@ class Attention(nn.Module, ABC):
         """Apply the output map of an attention that has one, whose bias the caller adds if it can."""
         mixed = context.first(mixed)
         output: nn.Linear = self.output  # pyright: ignore[reportAssignmentType]
-        if not context.any_padding:
+        if not context.padding_is_unread:
             return AttentionOutput(output(mixed), carry=carry)
-        return AttentionOutput(nn.functional.linear(mixed, output.weight), carry=carry, bias=output.bias)
+        tokens = nn.functional.linear(mixed, output.weight)
+        return AttentionOutput(tokens, carry=carry, output_bias=output.bias)
 
     @property
     def active_dropout(self) -> float:

@@ -37,7 +37,7 @@ FEATURIZER_VERSION = 3
 
 _ALIKE = {"2", "3"}
 
-GROUNDS = ("white", "dark", "transparent")
+BACKGROUNDS = ("white", "dark", "transparent")
 """What is behind a drawing; `transparent` has dark lines, for light slides."""
 
 FRAGMENTS = ("keep", "largest", "refuse")

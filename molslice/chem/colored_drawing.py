@@ -10,7 +10,7 @@ from rdkit.Chem import rdDepictor
 from rdkit.Chem.Draw import rdMolDraw2D
 from rdkit.Geometry import Point2D
 
-from molslice.chem import GROUNDS
+from molslice.chem import BACKGROUNDS
 from molslice.chem.drawing import drawer_kind, finish_drawing
 from molslice.chem.smiles import ChemError, parse_smiles, quiet_rdkit
 from molslice.errors import MolsliceError
@@ -54,14 +54,14 @@ class Theme:
     """The colors of a picture.
 
     Attributes:
-        ground: The background; None for a transparent one.
+        background: The background; None for a transparent one.
         ink: Atoms, bonds and large letters.
         soft: Small letters.
         diverging: Colors of numbers with a sign, from the negative end.
         sequential: Colors of other numbers, from zero.
     """
 
-    ground: Color | None
+    background: Color | None
     ink: Color
     soft: Color
     diverging: tuple[Color, ...] = DIVERGING
@@ -96,7 +96,7 @@ class Matrix:
 
 
 def color_of(value: float, largest: float, *, diverging: bool, theme: Theme = THEMES["white"]) -> Color:
-    """Return the color of a number: the ground for zero, full for plus and, if signed, minus `largest`."""
+    """Return the color of a number: the background for zero, full for `largest` or, if signed, -`largest`."""
     palette = theme.diverging if diverging else theme.sequential
     share = min(max(value / largest, -1.0 if diverging else 0.0), 1.0) if largest > 0 else 0.0
     place = (share + 1.0) / 2.0 if diverging else share
@@ -118,7 +118,7 @@ def draw_colored(
     diverging: bool = True,
     matrix: Matrix | None = None,
     largest: float | None = None,
-    ground: str = "white",
+    background: str = "white",
 ) -> bytes:
     """Draw a structure with a disk behind each atom, colored by its value; returns the contents of the file.
 
@@ -136,16 +136,16 @@ def draw_colored(
         matrix: A matrix to draw beside the structure, or `None`.
         largest: The absolute value where the colors end, which the scale below the structure states; None for
             the largest one of the atoms. Pictures of one value can be compared.
-        ground: One of `GROUNDS`.
+        background: One of `BACKGROUNDS`.
 
     Raises:
         ChemError: The SMILES cannot be read.
-        MolsliceError: The ending or the ground is unknown, or this RDKit cannot write PNG.
+        MolsliceError: The ending or the background is unknown, or this RDKit cannot write PNG.
     """
     kind = drawer_kind(ending)
-    if ground not in THEMES:
-        raise MolsliceError(f"invalid ground {ground!r}; choices: {', '.join(GROUNDS)}")
-    theme = THEMES[ground]
+    if background not in THEMES:
+        raise MolsliceError(f"invalid background {background!r}; choices: {', '.join(BACKGROUNDS)}")
+    theme = THEMES[background]
     mol = _prepared(smiles, len(values))
     largest = float(np.abs(values).max()) if largest is None else largest
     width, height = _size(mol)
@@ -159,8 +159,8 @@ def draw_colored(
         height = max(height, int(_cell(matrix) * len(matrix.values)) + 86)
     drawer = kind(full, top + height + bottom, width, height)
     _set_options(drawer, theme)
-    if theme.ground is not None:
-        drawer.SetColour(theme.ground)
+    if theme.background is not None:
+        drawer.SetColour(theme.background)
         drawer.DrawRect(Point2D(0, 0), Point2D(full, top + height + bottom), True)
     drawer.SetOffset(0, top)
     _draw_disks(drawer, mol, values, largest, diverging, theme)

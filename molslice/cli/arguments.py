@@ -272,6 +272,7 @@ def add_output(parser: argparse.ArgumentParser, endings: str, *, required: bool 
     """Add `--output` for files with `endings`, and `--smiles-column` and `--delimiter` of `--input`."""
     parser.add_argument(
         "--output",
+        "--out",
         type=file_or_url,
         required=required,
         metavar="FILE",

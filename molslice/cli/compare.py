@@ -104,8 +104,7 @@ def _compare_fits(args: argparse.Namespace) -> int:
         args.usage_error("--curves: models of molslice fit have no training curves")
     if others := [run for run in args.runs if not is_fitted_folder(run)]:
         raise MolsliceError(
-            f"{others[0]} is no model of molslice fit, but another one of --runs is; compare runs and models "
-            "of fit separately"
+            f"--runs has runs and models of molslice fit: {others[0]} is a run; compare them separately"
         )
     compared = compare_fits(args.runs, args.out)
     if args.json:

@@ -17,7 +17,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from molslice.chem import GROUNDS
+from molslice.chem import BACKGROUNDS
 from molslice.cli.arguments import (
     add_condition,
     add_fragment,
@@ -79,22 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-evaluations",
         type=positive,
         metavar="N",
-        help="about the most masked molecules of the method shapley (default: 4096 for models of molslice "
-        "fit, 8192 for others); more lower its standard errors",
+        help="approximate limit of masked molecules for shapley (default: 4096 for models of molslice fit, "
+        "8192 for others); a higher limit lowers the standard errors",
     )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
     parser.add_argument(
         "--class",
         dest="class_name",
         metavar="NAME",
-        help="class to explain, of a target of three and more (default: the predicted class; needed by "
-        "--global)",
+        help="class to explain, for a target with three or more classes (default: the predicted class; "
+        "needed by --global)",
     )
     add_condition(parser)
     parser.add_argument(
-        "--ground",
-        choices=GROUNDS,
-        help="what is behind the pictures (default: white); dark is for dark slides",
+        "--background",
+        choices=BACKGROUNDS,
+        help="background of the pictures (default: white); dark is for dark slides",
     )
     parser.add_argument("--format", choices=FORMATS, help="format of the pictures in a folder (default: svg)")
     add_options(parser, "--smiles-column", "--delimiter")
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Explain, and return 1 if no molecule could be explained."""
     check_needs(
-        args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles", "ground": "out"}
+        args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles", "background": "out"}
     )
     if args.max_evaluations is not None and args.method in ("gradients", "attention"):
         args.usage_error("--max-evaluations needs --method shapley")
@@ -162,7 +162,7 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
     rows = (row for _, row, _ in read)
     ending = f".{args.format or FORMATS[0]}"
     effects = write_overview(
-        score, rows, args.out, ending=ending, ground=args.ground or GROUNDS[0], progress=True
+        score, rows, args.out, ending=ending, background=args.background or BACKGROUNDS[0], progress=True
     )
     if args.json:
         write_json({"model": predictor.name, "output": args.out, "effects": [asdict(one) for one in effects]})
@@ -195,7 +195,8 @@ def _explain_listed(explainer: "Explainer", args: argparse.Namespace) -> int:
             say(f"warning: {smiles}: {explanation.warning}")
         if args.out is not None:
             write_atomically(
-                args.out, explanation.picture(args.out.suffix.lower(), ground=args.ground or GROUNDS[0])
+                args.out,
+                explanation.picture(args.out.suffix.lower(), background=args.background or BACKGROUNDS[0]),
             )
     if not texts:
         say(f"error: {entries[0]['error']}")
@@ -247,7 +248,7 @@ def _explain_to_folder(explainer: "Explainer", args: argparse.Namespace) -> int:
     else:
         rows = read_rows(explainer.predictor, args.input, args.smiles_column, args.delimiter)
     ending = f".{args.format or FORMATS[0]}"
-    options = {"ending": ending, "ground": args.ground or GROUNDS[0], "strict": args.strict}
+    options = {"ending": ending, "background": args.background or BACKGROUNDS[0], "strict": args.strict}
     report = explain_to_folder(explainer, rows, args.out, **options, progress=True)
     if args.json:
         names = ("rows", "failed", "not_converged", "refusals")

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, "--delimiter")
     parser.add_argument(
-        "--symmetric", action="store_true", help="swapping the molecules of a pair changes nothing"
+        "--symmetric", action="store_true", help="the order of the molecules of a pair has no meaning"
     )
     add_options(parser, "--decimal", "--missing-value")
     parser.add_argument(
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         metavar="random|scaffold|cluster|time|all|COLUMN",
-        help="how to hold rows out; all: nothing; a COLUMN has train, valid or test (default: random)",
+        help="how to hold rows out; all: hold out none; a COLUMN has train, valid or test (default: random)",
     )
     parser.add_argument(
         "--by", metavar="COLUMN", help="dates for --split time, which holds the latest compounds out"
@@ -148,7 +148,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limits",
         choices=("learn", "drop", "exact"),
-        help="values such as >10: learn limits, drop them, or learn exact values (default: learn)",
+        help="censored values such as >10: learn them as limits, drop them, or learn them as exact values "
+        "(default: learn)",
     )
     parser.add_argument(
         "--relation",
@@ -160,7 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unit-column",
         action="append",
         metavar="COLUMN",
-        help="column of units, converted to --unit; once or for each target (default: detected)",
+        help="column of units; values are converted to --unit; once or for each target (default: detected)",
     )
     parser.add_argument(
         "--transform",

@@ -138,7 +138,7 @@ def _compare(args: argparse.Namespace) -> int:
             )
             measured[-1] = measure(predictors[-1], dataset, args.rows, progress=True)
         except MolsliceError as error:
-            say(f"{model} has the errors of its training alone: {error}")
+            say(f"{model}: only the errors recorded in its training are shown: {error}")
     names = distinct_names(predictors)
     path = args.out or Path(f"{'_'.join(names[:3])}_report.html")
     with reserved(path):

@@ -37,7 +37,7 @@ FAMILIAR = (  # descriptors that name the group with which they are shuffled
 )
 BLUE, ORANGE = "#0072b2", "#d55e00"
 COLORED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-STYLES: dict[str, Any] = {  # by the ground of a figure
+STYLES: dict[str, Any] = {  # by the background of a figure
     "white": {},
     "dark": {
         **dict.fromkeys(COLORED, "#edf2f2"),
@@ -203,10 +203,10 @@ def write_overview(
     folder: Path,
     *,
     ending: str = ".svg",
-    ground: str = "white",
+    background: str = "white",
     progress: bool = False,
 ) -> list[Effect]:
-    """Write `global.csv` and a figure on a ground of `GROUNDS`; see `find_effects`.
+    """Write `global.csv` and a figure on a background of `BACKGROUNDS`; see `find_effects`.
 
     Earlier ones are replaced.
     """
@@ -217,7 +217,7 @@ def write_overview(
         writer = csv.DictWriter(table, [field.name for field in fields(Effect)])
         writer.writeheader()
         writer.writerows(asdict(effect) for effect in effects)
-        with rc_context(STYLES[ground]):
+        with rc_context(STYLES[background]):
             figure = to_picture(_draw(score, effects), ending[1:])
         write_atomically(folder / TABLE, table.getvalue())
         for other in FIGURES:

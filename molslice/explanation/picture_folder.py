@@ -69,7 +69,7 @@ def explain_to_folder(
     folder: Path,
     *,
     ending: str = ".svg",
-    ground: str = "white",
+    background: str = "white",
     strict: bool = False,
     progress: bool = False,
 ) -> FolderReport:
@@ -85,7 +85,7 @@ def explain_to_folder(
         rows: The place of each molecule for messages, its SMILES, and its name; "" without one.
         folder: The folder to write; it must not exist, or be empty.
         ending: Format of the pictures, `.svg` or `.png`.
-        ground: What is behind them: `white`, `dark` or `transparent`.
+        background: Background of the pictures: `white`, `dark` or `transparent`.
         strict: Whether to stop at the first molecule that cannot be explained, and write nothing.
         progress: Whether to show a bar on standard error.
 
@@ -123,7 +123,7 @@ def explain_to_folder(
             try:
                 if isinstance(outcome, str):
                     raise MolsliceError(outcome)
-                drawn = outcome.picture(ending, ground=ground, largest=largest, name=name)
+                drawn = outcome.picture(ending, background=background, largest=largest, name=name)
                 (partial / picture).write_bytes(drawn)
                 report.not_converged += isinstance(outcome, Contributions) and bool(outcome.warning)
                 entry |= outcome.to_dict()

@@ -171,13 +171,13 @@ class Contributions:
         return float(np.abs(self.values).max(initial=0.0))
 
     def picture(
-        self, ending: str = ".svg", *, ground: str = "white", largest: float | None = None, name: str = ""
+        self, ending: str = ".svg", *, background: str = "white", largest: float | None = None, name: str = ""
     ) -> bytes:
         """Draw the contributions on the structure, below the prediction.
 
         Args:
             ending: `.svg` or `.png`.
-            ground: `white`, `dark` or `transparent`.
+            background: `white`, `dark` or `transparent`.
             largest: The absolute contribution where the colors end; None for `self.largest`. Pictures of one
                 value can be compared.
             name: The name of the molecule; "" for its SMILES.
@@ -186,7 +186,7 @@ class Contributions:
             The contents of the file.
 
         Raises:
-            MolsliceError: The ending or the ground is unknown, or this RDKit cannot write PNG.
+            MolsliceError: The ending or the background is unknown, or this RDKit cannot write PNG.
         """
         from molslice.chem.colored_drawing import draw_colored  # needs rdkit
 
@@ -199,7 +199,7 @@ class Contributions:
             scale=f"contribution of the atom to {with_unit(self._explained, self.unit)}",
             equation=self.short_equation,
             largest=largest,
-            ground=ground,
+            background=background,
         )
 
     def bare_picture(self, *, dark: bool) -> str:
@@ -287,7 +287,7 @@ class AttentionView:
         return float(np.abs(next(iter(self.by_atom.values())).mean(0)).max(initial=0.0))
 
     def picture(
-        self, ending: str = ".svg", *, ground: str = "white", largest: float | None = None, name: str = ""
+        self, ending: str = ".svg", *, background: str = "white", largest: float | None = None, name: str = ""
     ) -> bytes:
         """Draw the values of the atoms beside the map, means over the layers; see `Contributions.picture`."""
         from molslice.chem.colored_drawing import Matrix, draw_colored  # needs rdkit
@@ -310,7 +310,7 @@ class AttentionView:
             diverging=bool(values.min() < 0),
             matrix=Matrix(np.maximum(matrix, 0.0), labels, f"{self.kind} map: to row, from column"),
             largest=largest,
-            ground=ground,
+            background=background,
         )
 
 

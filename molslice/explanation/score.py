@@ -190,7 +190,10 @@ def find_score(
     _check_class(of_target, name, class_name)
     if of_target.several is not None and method == "gradients":
         count = len(of_target.class_names)
-        raise MolsliceError(f"{name} has {count} classes, whose parts networks learn; use the method shapley")
+        raise MolsliceError(
+            f"the method gradients does not support {name}, a target of {count} classes; use the method "
+            "shapley"
+        )
     if isinstance(predictor, FittedPredictor):
         if method == "shapley":
             return _score_of_prediction(predictor, column, class_name)

@@ -186,6 +186,7 @@ def check_file(predictor: Exportable, file: Path) -> float:
     if predictions.shape != expected.shape or not (difference <= allowed).all():
         file.unlink()
         raise MolsliceError(
-            f"cannot export {predictor.name}: predictions of the file differ by up to {np.max(difference):g}"
+            f"cannot export {predictor.name}: predictions of the file differ from the model's "
+            f"by up to {np.max(difference):g}"
         )
     return float(difference.max())

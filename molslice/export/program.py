@@ -59,7 +59,7 @@ def _predict(model: Any, atoms: Tensor, atom_mask: Tensor, bonds: Tensor) -> Ten
     mask = functional.pad(atom_mask, (1, 0), value=True)
     listed = _list_bonds(ends, features) if model.spec.local else None
     embedded = _embed(model.atom_embedding, atoms, ends)
-    tokens = model.encoder(embedded, mask, bias, bonds=listed, rows=model.spec.rows_read).tokens
+    tokens = model.encoder(embedded, mask, bias, bonds=listed, num_queries=model.spec.tokens_read).tokens
     state = tokens[:, 0]
     if model.spec.readout == "mean":
         state = masked_mean(tokens[:, 1:], atom_mask[..., None], 1)

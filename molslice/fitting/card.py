@@ -62,7 +62,7 @@ def result_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def further_rows(record: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the column names and the rows of the metrics beside the announced one, if they should be seen.
+    """Return the column names and the rows of the metrics beside the primary one, if they should be seen.
 
     They are all metrics of several classes, and the PR-AUC of class 1 with its value at random, if less than
     a fifth of the rows have the rarer class.
@@ -162,7 +162,7 @@ def describe_tuning(record: Mapping[str, Any]) -> list[str]:
         before, after = (format_metric(one["cross_validated"]) for one in (trials[0], target.best))
         count = counted(len(trials), "trial")
         changed = f"{changes} improved the {label} from {before} to {after}"
-        kept = f"none was better than the defaults, with a {label} of {before}, by more than a standard error"
+        kept = f"none improved the {label} of the defaults, {before}, by more than a standard error"
         sentences.append(f"{name}: {count}; {changed if changes else kept}")
     return [*sentences, *filter(None, [tuning_note(record)])]
 

@@ -124,7 +124,7 @@ def _words(
     if len(words) > MAX_WORDS:
         raise MolsliceError(
             f"{path}, column {name!r}: {len(words):,} different words; a condition is a number, or a "
-            f"category of at most {MAX_WORDS} words. It is no number because of {no_number}"
+            f"category of at most {MAX_WORDS} words. It is not numeric: {no_number}"
         )
     places = {word: place for place, word in enumerate(words)}
     return np.array([places[word] for word in cells], np.float64), words
@@ -148,6 +148,6 @@ def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:
             )
         if same:
             raise MolsliceError(
-                f"{where}: the condition tells the target {name!r} of every training row, so it is the "
-                "target in another form; leave it out"
+                f"{where}: the condition determines the {'class' if of_target.has_classes else 'order'} of "
+                f"the target {name!r} in all training rows, so it is the target in another form; leave it out"
             )

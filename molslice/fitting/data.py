@@ -235,7 +235,7 @@ class FitData:
         return np.array([one.has_classes for one in self.types])
 
     def metrics(self, index: int) -> tuple[str, ...]:
-        """Return the metrics of a target, the announced one first."""
+        """Return the metrics of a target, the primary one first."""
         of_target = self.types[index]
         if of_target.several is not None:
             return of_target.several.metrics

@@ -369,7 +369,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
             listed = ", ".join(choice for choice in choices if choice)
             raise MolsliceError(f"unknown {name} {value!r}; choices: {listed}")
     if options.partner_column is not None and options.standardize != "no":
-        raise MolsliceError("standardize is for single molecules, but the rows have two; prepare them before")
+        raise MolsliceError("standardize does not support pairs; standardize the table first")
     check_folder(folder, files)
 
 

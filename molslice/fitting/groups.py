@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import connected_components
 from molslice.files.tables import is_missing
 from molslice.files.urls import File
 from molslice.fitting.data import FitData, FitOptions
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 
@@ -108,7 +109,7 @@ def _describe(data: FitData, column: str, words: np.ndarray, compounds: np.ndarr
     shared = int((np.bincount(pairs[0], minlength=1) > 1).sum())
     finding = f"groups: column {column!r}, {len(np.unique(words[known])):,} in {len(words):,} rows"
     if not known.all():
-        finding += f"; rows without a word, which are groups of their own: {int((~known).sum()):,}"
+        finding += f"; {counted(int((~known).sum()))} without a group, each a group of its own"
     if shared:
-        finding += f"; compounds in several groups, which join them: {shared:,}"
+        finding += f"; {counted(shared, 'compound')} in several groups, which are joined"
     data.findings.append(finding)

@@ -117,7 +117,9 @@ def fine_tune(
             scores = network_scores(predicted, info)
             if not np.isfinite(scores).all():
                 bad = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
-                raise MolsliceError(f"the fine-tuned network of fold {fold} predicts no number for {bad}")
+                raise MolsliceError(
+                    f"the fine-tuned network of fold {fold} predicts a value that is not finite for {bad}"
+                )
             unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
             progress(fold + 1, num_folds)
             if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):

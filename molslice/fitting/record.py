@@ -113,8 +113,8 @@ def summarize(
         )
     if model.epochs:
         findings += [
-            f"the fine-tuned networks learn no {'numbers' if kind == 'regression' else 'classes'}: the first "
-            f"one had a weight of only {weight:.2f}"
+            f"no further networks were fine-tuned for {'numbers' if kind == 'regression' else 'classes'}: "
+            f"the first one had a weight of only {weight:.2f}"
             for kind, weight in {**measured.network_weights, **model.network_weights}.items()
         ]
     kind, announced = common_kind(data.types), [*dict.fromkeys(result["metric"] for result in results)]

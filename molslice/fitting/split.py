@@ -12,6 +12,7 @@ from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import SPLITS, FitData, FitOptions
 from molslice.fitting.groups import number_words
+from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 TEST_FRACTION = 0.1
@@ -104,13 +105,13 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
     )
     if moved := int((~test & (measured >= dates[place])).sum()):
         data.findings.append(
-            f"time: training rows that are later, because their {data.grouped_by} was measured before: "
-            f"{moved:,}"
+            f"time: {counted(moved)} of this date or later in training, because the {data.grouped_by} was "
+            "first measured before"
         )
     if undated := int(np.isnan(measured).sum()):
         data.findings.append(
-            f"time: rows without a date, which are dated by the other rows of their {data.grouped_by}, or "
-            f"earliest: {undated:,}"
+            f"time: {counted(undated)} without a date, dated by other rows of the {data.grouped_by} or as "
+            "the earliest"
         )
     return test
 

@@ -206,7 +206,7 @@ def _choose_molecules(
     if options.standardize != "no":
         finding = f"standardize: {options.standardize}, {counted(changed)} with another form of the molecule"
         if kept:
-            finding += f"; {counted(kept)} not completely, with too many tautomers or an invalid result"
+            finding += f"; {counted(kept)} only in part, because of too many tautomers or an invalid result"
         findings.append(finding)
     if options.fragment != "keep":
         after, before = (

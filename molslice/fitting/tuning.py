@@ -36,7 +36,7 @@ from molslice.tasks.target_types import part_slices
 from molslice.version import __version__
 
 MAX_TRIALS = 40  # of a learner of a target; more would mostly fit the noise of the cross-validated error
-ERRORS = ("mae", "class_error")  # the other announced metrics grow with the quality
+ERRORS = ("mae", "class_error")  # the other primary metrics grow with the quality
 
 
 @dataclass(frozen=True, slots=True)

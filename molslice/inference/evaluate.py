@@ -60,7 +60,7 @@ def evaluate(
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
         each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
         `parameters_without_embeddings` and `seconds`. Targets of molecules have the `standard_error` of the
-        announced metric over samples of molecules, whose rows are drawn together; None if it is not defined.
+        primary metric over samples of molecules, whose rows are drawn together; None if it is not defined.
         For molecules also `molecules` (their number, of which some may have several rows), `refusals`, the
         failed rows by reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of
         `molslice fit` has neither parameters nor atoms.
@@ -246,7 +246,7 @@ def _errors(
     values: np.ndarray,
     molecules: np.ndarray,
 ) -> list[dict[str, float | None]]:
-    """Return the metrics of each target by name, the announced one first, and `standard_error`."""
+    """Return the metrics of each target by name, the primary one first, and `standard_error`."""
     types, errors = predictor.types, []
     for one, columns, truth in zip(types, column_slices(types), labels.T, strict=True):
         metrics = one.measure(values[:, columns], truth)
@@ -261,7 +261,7 @@ def _errors(
 def _standard_error(
     of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, molecules: np.ndarray
 ) -> float | None:
-    """Return the standard error of the announced metric; None if it is not defined."""
+    """Return the standard error of the primary metric; None if it is not defined."""
     values = predicted[:, 0] if of_target.several is None else predicted
     error = measure_rows(of_target, values, truth, molecules, of_target.metric).standard_error
     return error if np.isfinite(error) else None

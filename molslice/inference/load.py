@@ -127,11 +127,13 @@ def find_network(name_or_path: str | Path) -> Path:
         inner = path / ENCODER
         use = f", such as {inner}" if inner.is_dir() else ""
         raise MolsliceError(
-            f"{name_or_path} was written by molslice fit; this needs the folder of a network{use}"
+            f"{name_or_path} is a model of molslice fit, not a network; give the folder of a network{use}"
         )
     if is_ensemble(path):
         one = member_folders(path)[0]
-        raise MolsliceError(f"{name_or_path} is an ensemble; this needs one of its networks, such as {one}")
+        raise MolsliceError(
+            f"{name_or_path} is an ensemble, not a network; give one of its networks, such as {one}"
+        )
     return path
 
 

@@ -84,8 +84,8 @@ def record_calls(model: nn.Module, *inputs: Any) -> list[AttentionCall]:  # noqa
     def keep(attention: nn.Module, args: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
         assert isinstance(attention, Attention)
         tokens, context = args
-        if context.rows is not None:  # the last layer computes only what is read out
-            context = replace(context, rows=None)
+        if context.num_queries is not None:  # the last layer computes only what is read out
+            context = replace(context, num_queries=None)
             output = attention.forward(tokens, context)
         calls.append(AttentionCall(attention, tokens, context, output))
 

@@ -89,7 +89,7 @@ class EncoderLayer(nn.Module):
     def forward(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Return the tokens of the next layer [B, N, D], with the penalty and carry of the attention.
 
-        Only the first tokens are returned with `TokenContext.rows`.
+        Only the first tokens are returned with `TokenContext.num_queries`.
         """
         mixed = self.attention(self.attention_norm(tokens) if self.norm_first else tokens, context)
         return mixed.with_tokens(self._add(context.first(tokens), mixed.tokens))
@@ -223,7 +223,7 @@ class Encoder(nn.Module):
         token_mask: Bool[Tensor, "B N"] | None = None,
         pair_bias: Float[Tensor, "B H N N"] | None = None,
         bonds: tuple[Tensor, Tensor, Tensor | None] | None = None,
-        rows: int | None = None,
+        num_queries: int | None = None,
     ) -> AttentionOutput:
         """Encode tokens.
 
@@ -232,12 +232,12 @@ class Encoder(nn.Module):
             token_mask: True at real tokens. None if all are real, which allows kernels without a mask.
             pair_bias: S + E, if `uses_pair_bias`.
             bonds: `bond_index`, `bond_features` and `hidden_bonds` of the molecules, if `local`.
-            rows: Number of first tokens that the caller needs, such as 1 for a readout of the graph token;
-                None for all. The last layer then leaves out the others, which takes less time.
+            num_queries: Number of first tokens that the caller needs, such as 1 for a readout of the graph
+                token; None for all. The last layer then leaves out the others, which takes less time.
 
         Returns:
-            Encoded tokens [B, N, D], or [B, rows, D], arbitrary at padding, and the sum of the penalties of
-            the layers.
+            Encoded tokens [B, N, D], or [B, num_queries, D], arbitrary at padding, and the sum of the
+            penalties of the layers.
 
         Raises:
             MolsliceError: The encoder has `local` messages, and there are no bonds.
@@ -262,7 +262,7 @@ class Encoder(nn.Module):
             weights,
             masked_bias,
             all_real=all_real,
-            any_padding=by_kernels,
+            padding_is_unread=by_kernels,
             is_checked=True,
         )
         for layer in self._typed_layers()[:1]:
@@ -270,8 +270,8 @@ class Encoder(nn.Module):
         if by_kernels:
             seeds = 1 + 4 * len(self.layers) if self.training else 0
             with seeds_drawn_at_once(tokens, seeds):
-                return self._encode_by_kernels(tokens, context, stored, dtype, rows)
-        output = self._encode_by_layers(self.dropout(tokens.to(stored)), context, bonds, rows)
+                return self._encode_by_kernels(tokens, context, stored, dtype, num_queries)
+        output = self._encode_by_layers(self.dropout(tokens.to(stored)), context, bonds, num_queries)
         return output.with_tokens(self.last_norm(output.tokens.to(given)))
 
     def _encode_by_layers(
@@ -279,9 +279,9 @@ class Encoder(nn.Module):
         tokens: Float[Tensor, "B N D"],
         context: TokenContext,
         bonds: tuple[Tensor, Tensor, Tensor | None] | None,
-        rows: int | None,
+        num_queries: int | None,
     ) -> AttentionOutput:
-        """Apply the layers. The last one returns only the first `rows` tokens, if it is given."""
+        """Apply the layers. The last one returns only the first `num_queries` tokens, if it is given."""
         penalty = None
         for index, layer in enumerate(self.layers):
             if self.messages and bonds is not None:
@@ -290,7 +290,7 @@ class Encoder(nn.Module):
                 pairs = self.pair_updates[index](tokens, context.token_mask, context.pair_bias)
                 context = replace(context, pair_bias=pairs)
             if index == len(self.layers) - 1:
-                context = replace(context, rows=rows)
+                context = replace(context, num_queries=num_queries)
             if self.activation_checkpointing and torch.is_grad_enabled():
                 output = checkpoint(layer, tokens, context, use_reentrant=False)
             else:
@@ -324,7 +324,7 @@ class Encoder(nn.Module):
         context: TokenContext,
         stored: torch.dtype,
         dtype: torch.dtype,
-        rows: int | None,
+        num_queries: int | None,
     ) -> AttentionOutput:
         """Apply the layers as `_encode_by_layers`, each norm in one pass with the addition before it."""
         layers, given, penalty = self._typed_layers(), tokens.dtype, None
@@ -338,11 +338,12 @@ class Encoder(nn.Module):
         norms = [*(layer.attention_norm for layer in layers[1:]), self.last_norm]
         for layer, norm in zip(layers, norms, strict=True):
             if norm is self.last_norm:
-                context = replace(context, rows=rows)
+                context = replace(context, num_queries=num_queries)
             mixed = layer.attention(normed, context)
             context, penalty = context.with_carry(mixed.carry), add_penalties(penalty, mixed.penalty)
             rate, tokens = active_rate(layer.dropout), context.first(tokens)
-            tokens, normed = add_and_norm(tokens, mixed.tokens, mixed.bias, layer.ffn_norm, rate, dtype)
+            norm, bias = layer.ffn_norm, mixed.output_bias
+            tokens, normed = add_and_norm(tokens, mixed.tokens, bias, norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
             last = given if norm is self.last_norm else dtype
             tokens, normed = add_and_norm(tokens, change, layer.ffn.outer.bias, norm, rate, last)

@@ -86,7 +86,7 @@ class GraphormerSpec(OneEncoderSpec):
         return True
 
     @property
-    def rows_read(self) -> int | None:
+    def tokens_read(self) -> int | None:
         """Number of first tokens that the readout uses; None for all."""
         return None if self.readout == "mean" else 1
 
@@ -214,7 +214,7 @@ class Graphormer(nn.Module):
     def forward(self, batch: MoleculeBatch) -> ModelOutput:
         """Predict a batch: standardized values [B, T], without unit, and their log variance."""
         distance_head = self.distance_head if self.training else None
-        encoded = self.encode(batch, self.spec.rows_read if distance_head is None else None)
+        encoded = self.encode(batch, self.spec.tokens_read if distance_head is None else None)
         state = self.read_state(batch, encoded.tokens)
         log_variance = distances = None
         if self.variance_readout is not None:
@@ -242,10 +242,10 @@ class Graphormer(nn.Module):
         codes = bond_codes(batch.bond_features, hidden)
         return replace(batch, adjacency=code_adjacency(batch.bond_index, codes, *shape))
 
-    def encode(self, batch: MoleculeBatch, rows: int | None = None) -> AttentionOutput:
+    def encode(self, batch: MoleculeBatch, num_tokens: int | None = None) -> AttentionOutput:
         """Encode a batch: states of the graph token and the atoms [B, 1 + A, D], arbitrary at padding.
 
-        Only the first `rows` tokens are returned, if it is given.
+        Only the first `num_tokens` tokens are returned, if it is given.
         """
         degree, bias = self._graph(batch)
         tokens = self.atom_embedding(batch.atoms, degree, batch.hidden_atoms, self.hidden_atom)
@@ -254,7 +254,7 @@ class Graphormer(nn.Module):
         # on a GPU, reading the mask would wait for the device, and a graph of a step cannot contain it
         is_full = batch.adjacency is None and mask.device.type == "cpu" and bool(mask.all())
         bonds = (batch.bond_index, batch.bond_features, batch.hidden_bonds) if self.spec.local else None
-        return self.encoder(tokens, None if is_full else mask, bias, bonds=bonds, rows=rows)
+        return self.encoder(tokens, None if is_full else mask, bias, bonds=bonds, num_queries=num_tokens)
 
     def _graph(self, batch: MoleculeBatch) -> tuple[Int[Tensor, "B A"], Float[Tensor, "B H N N"] | None]:
         """Return the degrees of the atoms and the pair bias, None if the attention uses none."""

@@ -1,4 +1,4 @@
-"""Texts with several labels each, measured by how many labels of a row are right."""
+"""Texts with several labels each, measured by the Jaccard index of their labels."""
 
 from typing import ClassVar
 
@@ -6,13 +6,15 @@ import numpy as np
 from torch import nn
 
 from molslice.tasks.base import Measure
-from molslice.tasks.metrics import label_accuracy
+from molslice.tasks.metrics import jaccard_index
 from molslice.tasks.sequence import Sequence
 from molslice.tasks.targets import TargetInfo
 
 
 class Labels(Sequence):
-    """Binary cross-entropy of each label, as the task `sequence`; the metric is the accuracy of whole rows.
+    """Binary cross-entropy of each label, as the task `sequence`.
+
+    The metric is the mean Jaccard index of the predicted and the true labels of a row.
 
     Source: the metric of Singularformer (Wu et al., IJCAI 2023) on MIMIC-III, in the authors' code.
     """
@@ -24,13 +26,13 @@ class Labels(Sequence):
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """One accuracy for all labels."""
+        """One Jaccard index for all labels."""
         return (Measure("labels", "accuracy", ""),)
 
     def metrics(self, results: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-        """Compute `label_accuracy`; see `Task.metrics`."""
-        return {"labels": label_accuracy(results, truth)}
+        """Compute `jaccard_index`; see `Task.metrics`."""
+        return {"labels": jaccard_index(results, truth)}
 
     def score(self, metrics: dict[str, float]) -> float:
-        """Return 1 - accuracy."""
+        """Return 1 - the Jaccard index."""
         return 1.0 - metrics["labels"]

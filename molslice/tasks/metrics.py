@@ -111,11 +111,11 @@ def accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(right[known].mean()) if known.any() else float("nan")
 
 
-def label_accuracy(probabilities: np.ndarray, truth: np.ndarray) -> float:
+def jaccard_index(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Compute the mean over rows of |predicted and true labels| / |predicted or true labels|.
 
-    A label is predicted if its probability is above one half. A row without predicted and true labels counts
-    as right. The authors of Singularformer count every row without a true label as right. A
+    A label is predicted if its probability is above one half. A row with neither predicted nor true labels
+    counts as right. The authors of Singularformer count every row without a true label as right. A
     probability of NaN counts as wrong. The mean is NaN if no row has a label that is not missing.
 
     Source: Godbole and Sarawagi 2004, the accuracy of multi-label classification (Jaccard index).

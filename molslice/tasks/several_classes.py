@@ -67,7 +67,7 @@ class SeveralClasses:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, the announced one first.
+        """Names of the metrics, the primary one first.
 
         Without an order it is the macro ROC-AUC: as for two classes, it does not depend on a threshold or on
         the shares of the classes, whereas a rare class is hardly ever the most probable one.

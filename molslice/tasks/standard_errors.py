@@ -53,7 +53,7 @@ class Measured:
             truth: The measured values, or indices of classes, float64 [n], NaN where missing.
             groups: Number of the compound or scaffold of each row, int [n]. Rows of a group are drawn
                 together.
-            metric: `mae`, `fold_error`, `roc_auc`, `pr_auc`, or one of `classes`; by default the announced
+            metric: `mae`, `fold_error`, `roc_auc`, `pr_auc`, or one of `classes`; by default the primary
                 one of the kind.
             classes: The classes if there are more than two.
 

@@ -39,7 +39,7 @@ class TargetType:
 
     @property
     def metric(self) -> str:
-        """Name of the announced metric."""
+        """Name of the primary metric."""
         return METRIC_NAMES[self.kind] if self.several is None else self.several.metrics[0]
 
     @property
@@ -64,7 +64,7 @@ class TargetType:
         )
 
     def measure(self, predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-        """Compute metrics by name, the announced one first, of predictions [n, columns] and values [n]."""
+        """Compute metrics by name, the primary one first, of predictions [n, columns] and values [n]."""
         if self.several is not None:
             return self.several.measure_all(predicted, truth)
         compute = roc_auc if self.has_classes else mean_absolute_error

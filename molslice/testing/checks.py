@@ -185,7 +185,7 @@ def check_first_rows(subject: Subject) -> None:
         context = replace(context, all_real=len(set(lengths)) == 1)
         positions = [position[position < rows] for position in positions]
         expected = run(attention, tokens, context, positions)
-        actual = run(attention, tokens, replace(context, rows=rows), positions)
+        actual = run(attention, tokens, replace(context, num_queries=rows), positions)
         whole = expected.output.tokens[:, :rows]
         assert actual.output.tokens.shape == whole.shape
         same(actual, expected._replace(output=expected.output.with_tokens(whole)), f"of {rows} rows")

@@ -232,8 +232,8 @@ class _Children:
             time.sleep(POLL_SECONDS)
         if self.watched:
             logger.error(
-                "process 0 waits for another one, which has ended; the command with --resume continues from "
-                "the last checkpoint"
+                "process 0 is waiting for a process that has ended; run the command again with --resume to "
+                "continue from the last checkpoint"
             )
             for child in self.processes:
                 child.kill()
@@ -269,8 +269,9 @@ def _explain(error: RuntimeError, fabric: lightning.fabric.Fabric) -> None:
         raise unused_weights("some weights") from error
     if isinstance(error, torch.distributed.DistError) or any(words in text for words in LOST):
         raise MolsliceError(
-            f"process {fabric.global_rank} of {fabric.world_size} has lost the connection to another one, "
-            "which has failed or was killed; the command with --resume continues from the last checkpoint"
+            f"process {fabric.global_rank} of {fabric.world_size} has lost the connection to a process that "
+            "has failed or was killed; run the command again with --resume to continue from the last "
+            "checkpoint"
         ) from error
 
 

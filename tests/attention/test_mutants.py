@@ -56,8 +56,9 @@ class _SumsPadding(_Mean):
 
 class _ReturnsTheLastRows(Softmax):
     def mix(self, tokens, context):
-        mixed = super().mix(tokens, replace(context, rows=None))
-        return mixed if context.rows is None else mixed.with_tokens(mixed.tokens[:, -context.rows :])
+        mixed = super().mix(tokens, replace(context, num_queries=None))
+        count = context.num_queries
+        return mixed if count is None else mixed.with_tokens(mixed.tokens[:, -count:])
 
 
 class _MultipliesByMask(Softmax):

@@ -8,7 +8,7 @@ import pytest
 from rdkit import Chem
 
 import molslice
-from molslice.chem import GROUNDS
+from molslice.chem import BACKGROUNDS
 from molslice.chem.colored_drawing import (
     DARK,
     DARK_SEQUENTIAL,
@@ -144,16 +144,16 @@ def test_white_letters_are_legible_on_the_dark_colors_without_a_sign():
         assert (letters + 0.05) / (disk + 0.05) >= 4.5
 
 
-def test_the_ground_is_white_dark_or_transparent():
-    grounds = {ground: picture("CCO", [0.1, -0.2, 0.5], ground=ground) for ground in GROUNDS}
-    assert set(GROUNDS) == set(THEMES)
+def test_the_background_is_white_dark_or_transparent():
+    drawings = {name: picture("CCO", [0.1, -0.2, 0.5], background=name) for name in BACKGROUNDS}
+    assert set(BACKGROUNDS) == set(THEMES)
     whole = r"<path d='M 0.0,0.0 [^']*' style='fill:#(\w+)"  # the first rectangle
-    colors = {ground: re.findall(whole, drawn) for ground, drawn in grounds.items()}
+    colors = {background: re.findall(whole, drawn) for background, drawn in drawings.items()}
     night = "".join(f"{int(255 * part):02X}" for part in DARK[3])
     assert colors == {"white": ["FFFFFF"], "dark": [night], "transparent": []}
-    assert "#000000" not in grounds["dark"]  # no ink on the ground of its color
-    with pytest.raises(MolsliceError, match="invalid ground 'pink'; choices: white, dark, transparent"):
-        picture("C", [1.0], ground="pink")
+    assert "#000000" not in drawings["dark"]  # no ink on the background of its color
+    with pytest.raises(MolsliceError, match="invalid background 'pink'; choices: white, dark, transparent"):
+        picture("C", [1.0], background="pink")
 
 
 def disks(text):

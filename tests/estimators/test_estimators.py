@@ -561,7 +561,7 @@ def test_groups_are_in_one_fold(kind):
     groups = [f"p{place % 8}" for place in range(ROWS - 1)] + [None]
     model = kind(**FAST).fit(SMILES, SIZE if kind is MolsliceRegressor else BIG, groups=groups)
     assert any(
-        "groups: column 'group', 8 in 24 rows; rows without a word, which" in text
+        "groups: column 'group', 8 in 24 rows; 1 row without a group" in text
         for text in model.about_["findings"]
     )
     rows = pd.read_csv(io.BytesIO(model.folder_["rows.csv"]))

@@ -173,7 +173,7 @@ def test_the_picture_has_the_prediction_and_the_name(drawn):
     made.picture()
     toxic = Headline("toxic, probability of class 1", "", 0.731)
     classes = replace(made, unit="log-odds", class_name="yes", headline=toxic, smiles="C" * 99)
-    classes.picture(ground="dark", largest=7.0)
+    classes.picture(background="dark", largest=7.0)
     exact = replace(made, method="shapley", standard_errors=np.array([0.0, 0.012]), evaluations=4)
     replace(exact, note="the mean log-odds of 2 members").picture(name="methanol")
     assert drawn[0]["heading"] == "gap: 3.568 eV"
@@ -181,11 +181,11 @@ def test_the_picture_has_the_prediction_and_the_name(drawn):
     assert drawn[0]["equation"] == "baseline 5 + atoms = 3.568 eV"
     assert drawn[1]["equation"] == "baseline 5 + atoms = 3.568 log-odds"
     assert drawn[0]["lines"] == ["CO"]  # steps and sums are in the JSON
-    assert (drawn[0]["largest"], drawn[0]["ground"]) == (None, "white")
+    assert (drawn[0]["largest"], drawn[0]["background"]) == (None, "white")
     assert drawn[1]["heading"] == "toxic, probability of class 1: 0.731"
     assert drawn[1]["scale"] == "contribution of the atom to gap, class yes (log-odds)"
     assert drawn[1]["lines"] == ["C" * 79 + "…"]
-    assert (drawn[1]["largest"], drawn[1]["ground"]) == (7.0, "dark")
+    assert (drawn[1]["largest"], drawn[1]["background"]) == (7.0, "dark")
     assert drawn[2]["lines"] == ["methanol", "the mean log-odds of 2 members"]
     skeleton = "for the saturated hydrocarbon with this skeleton"
     assert made.equation == f"= 5 {skeleton} - 1.432 from the atoms"

@@ -169,11 +169,11 @@ def test_pictures_of_a_call_share_the_ends_of_their_colors_and_have_names(tmp_pa
     explainer = Explainer(untrained(tmp_path / "run"), method="gradients")
     largest = max(explainer(smiles).largest for smiles in ("CCO", "OC=CF"))
     rows = read_rows(explainer.predictor, [tmp_path / "in.csv"])
-    report = explain_to_folder(explainer, rows, tmp_path / "out", ground="transparent")
+    report = explain_to_folder(explainer, rows, tmp_path / "out", background="transparent")
     assert (report.rows, report.failed) == (3, 1)
     assert [one["largest"] for one in drawn] == [largest, largest]
     assert [one["lines"][0] for one in drawn] == ["ethanol", "OC=CF"]
-    assert {one["ground"] for one in drawn} == {"transparent"}
+    assert {one["background"] for one in drawn} == {"transparent"}
 
 
 def test_a_table_without_rows_gives_a_folder_without_pictures(explain, tmp_path):
@@ -192,8 +192,8 @@ def test_a_table_without_rows_gives_a_folder_without_pictures(explain, tmp_path)
         (["--smiles", "C", "CC", "--out", "a.svg"], "--out is one picture"),
         (["--smiles", "C", "--out", "a.gif"], "a picture ends in .svg or .png"),
         (["--smiles", "C", "--format", "png"], "--format needs --out"),
-        (["--smiles", "C", "--ground", "dark"], "--ground needs --out"),
-        (["--smiles", "C", "--ground", "pink", "--out", "a.svg"], "invalid choice"),
+        (["--smiles", "C", "--background", "dark"], "--background needs --out"),
+        (["--smiles", "C", "--background", "pink", "--out", "a.svg"], "invalid choice"),
         (["--smiles", "C", "--smiles-column", "smiles"], "--smiles-column needs --input"),
         (["--smiles", "C", "--delimiter", ";"], "--delimiter needs --input"),
         (["--smiles", "C", "--method", "lime"], "invalid choice"),

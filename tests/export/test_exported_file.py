@@ -337,7 +337,7 @@ def test_a_file_that_predicts_other_values_is_removed(tmp_path, monkeypatch):
     for wrong in (np.zeros((15, 2)), np.full((15, 2), np.nan)):
         file.write_text("")
         monkeypatch.setattr(exported_file, "run_file", lambda *_, wrong=wrong: wrong)
-        with pytest.raises(MolsliceError, match="predictions of the file differ by up to"):
+        with pytest.raises(MolsliceError, match="differ from the model's by up to"):
             check_file(model, file)
         assert not file.exists()
 
@@ -365,7 +365,7 @@ def test_a_file_may_differ_by_a_share_of_the_spread_of_each_target(
     if accepted:
         assert check_file(model, tmp_path / "a.pt2") == pytest.approx(off, rel=1e-3)
         return
-    with pytest.raises(MolsliceError, match="predictions of the file differ by up to"):
+    with pytest.raises(MolsliceError, match="differ from the model's by up to"):
         check_file(model, tmp_path / "a.pt2")
 
 

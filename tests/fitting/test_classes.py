@@ -368,7 +368,7 @@ def test_what_has_no_meaning_for_several_classes_is_refused(several, tmp_path, c
         assert "error:" in error
         assert len(error.splitlines()) == 1
     with pytest.raises(
-        MolsliceError, match="three has 3 classes, whose parts networks learn; use the method"
+        MolsliceError, match="gradients does not support three, a target of 3 classes; use the method"
     ):
         find_score(load_model(folder))
 
@@ -396,7 +396,7 @@ def test_the_class_of_a_global_view_is_named(several, tmp_path, capsys):
     words = ["explain", str(folder), "--global", "--out", str(tmp_path / "view"), "--quiet"]
     assert main(words) == 1
     assert "--global needs a class of three: give --class; choices: " in capsys.readouterr().err
-    assert main([*words, "--class", "low", "--ground", "dark"]) == 0
+    assert main([*words, "--class", "low", "--background", "dark"]) == 0
     figure = (tmp_path / "view" / "global.svg").read_text()
     assert "mean change of three, class low (log-odds)" in figure
     assert "#1b2326" in figure
@@ -604,7 +604,9 @@ def test_a_condition_that_is_the_class_in_other_words_is_refused(table, tmp_path
     rows = pd.read_csv(table)
     rows["word"] = rows["three"].map(dict(zip(THREE, "xyz", strict=True)))
     rows.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(MolsliceError, match="the condition tells the target 'three' of every training row"):
+    with pytest.raises(
+        MolsliceError, match="determines the class of the target 'three' in all training rows"
+    ):
         fit_table(tmp_path / "t.csv", "three", tmp_path / "model", order=THREE, conditions="word")
 
 

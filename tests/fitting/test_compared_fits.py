@@ -54,7 +54,7 @@ def test_what_is_no_fit_or_twice_is_refused(fits, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out")]
     run = checkpoint_folder(tmp_path / "run")
     for runs, code, message in (
-        ([fits / "fast", run], 1, f"{run} is no model of molslice fit, but another one of --runs is"),
+        ([fits / "fast", run], 1, f"{run} is a run; compare them separately"),
         ([fits / "fast", fits / "fast"], 1, "are the same folder; name each fit once"),
         ([fits / "fast", "--curves"], 2, "--curves: models of molslice fit have no training curves"),
     ):

@@ -244,9 +244,9 @@ def test_wrong_conditions_are_refused_before_any_work(model, given, reason, monk
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("temperature", None, "no temperature, which all training rows have"),
-        ("temperature", float("nan"), "no temperature, which all training rows have"),
-        ("temperature", pd.NA, "no temperature, which all training rows have"),
+        ("temperature", None, "temperature is missing, but all training rows have it"),
+        ("temperature", float("nan"), "temperature is missing, but all training rows have it"),
+        ("temperature", pd.NA, "temperature is missing, but all training rows have it"),
         ("temperature", "warm", "temperature 'warm' is not a number"),
         ("temperature", "1_0", "temperature '1_0' is not a number"),
         ("temperature", float("inf"), "temperature 'inf' is not a number"),
@@ -256,7 +256,7 @@ def test_wrong_conditions_are_refused_before_any_work(model, given, reason, monk
             "kyoto",
             "laboratory 'kyoto' does not occur in the training rows; choices: Basel, Kyoto",
         ),
-        ("laboratory", "", "no laboratory, which occurs in the training rows"),
+        ("laboratory", "", "laboratory is missing; choices"),
     ],
 )
 def test_a_value_that_the_training_rows_do_not_tell_about_has_a_reason(model, name, value, reason):
@@ -298,7 +298,7 @@ def test_a_skewed_condition_is_taken_as_its_logarithm(rows, tmp_path):
     predictions = load_model(tmp_path / "model").predict_with_errors(
         ["C"] * 2, conditions={"temperature": [0, 1]}
     )
-    assert predictions.errors == ["temperature 0 has no logarithm, which the model takes", None]
+    assert predictions.errors == ["temperature 0 is not positive, but the model takes its logarithm", None]
 
 
 def test_held_out_rows_that_the_model_would_refuse_are_left_out(rows, tmp_path):
@@ -346,13 +346,13 @@ def test_columns_that_are_no_conditions_are_refused(rows, tmp_path, column, chan
 )
 def test_a_condition_that_is_the_target_in_another_form_is_refused(rows, tmp_path, form):
     lines = [[row[0], row[1], form(row[1]), row[3]] for row in rows]
-    with pytest.raises(MolsliceError, match="column 'temperature': the condition tells the target 'logS'"):
+    with pytest.raises(MolsliceError, match="column 'temperature': the condition determines the order"):
         read(write_table(tmp_path / "rows.csv", COLUMNS, lines))
 
 
 def test_a_condition_that_is_the_class_in_other_words_is_refused(rows, tmp_path):
     lines = [[row[0], row[3] == "Kyoto", row[2], row[3]] for row in rows]
-    with pytest.raises(MolsliceError, match="column 'laboratory': the condition tells the target 'logS'"):
+    with pytest.raises(MolsliceError, match="column 'laboratory': the condition determines the order"):
         read(write_table(tmp_path / "rows.csv", COLUMNS, lines))
 
 

@@ -157,7 +157,7 @@ def test_an_encoder_that_cannot_be_used_is_refused_before_anything_is_written(fi
     folder, _ = fitted
     out = tmp_path / "out"
     for encoder, reason in (
-        (folder, "was written by molslice fit"),
+        (folder, "is a model of molslice fit, not a network"),
         ("absent", "no model 'absent'"),
         (tmp_path, "model.safetensors"),
     ):

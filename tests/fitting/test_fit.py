@@ -901,7 +901,7 @@ def edit(folder, **values):
 
 
 def test_uses_of_a_network_refuse_it(fitted):
-    with pytest.raises(MolsliceError, match="was written by molslice fit"):
+    with pytest.raises(MolsliceError, match="is a model of molslice fit, not a network"):
         load_network(fitted[0])
 
 

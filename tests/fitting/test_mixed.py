@@ -352,7 +352,7 @@ def test_each_kind_has_its_networks(table, tmp_path, few_epochs, smiles, monkeyp
         score = find_score(model, target, "gradients")
         assert (score.name, score.column, score.networks) == (target, 0, networks)
     with pytest.raises(
-        MolsliceError, match="grade has 3 classes, whose parts networks learn; use the method"
+        MolsliceError, match="gradients does not support grade, a target of 3 classes; use the method"
     ):
         find_score(model, "grade_mid", "gradients")
     assert find_score(model, "grade_mid", "shapley").name == "grade"
@@ -370,7 +370,7 @@ def test_networks_of_one_kind_may_be_left_out(table, tmp_path, few_epochs, smile
     about = fit_table(table, ["bit", "size"], tmp_path / "m", **options)
     assert ["fine_tuned" in result["weights"] for result in about["results"]] == [False, True]
     assert (
-        "the fine-tuned networks learn no classes: the first one had a weight of only 0.01"
+        "no further networks were fine-tuned for classes: the first one had a weight of only 0.01"
         in about["findings"]
     )
     assert (about["network_weight"], about["network_epochs"]) == (None, 1)

@@ -145,7 +145,7 @@ def test_a_prediction_that_is_not_a_number_is_refused(smiles, targets, tmp_path,
         return scores
 
     monkeypatch.setattr("molslice.fitting.networks.network_scores", broken)
-    with pytest.raises(MolsliceError, match="network of fold 0 predicts no number for") as refused:
+    with pytest.raises(MolsliceError, match="fold 0 predicts a value that is not finite for") as refused:
         fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=1, seed=0)
     assert smiles[np.flatnonzero(FOLDS == 0)[2]] in str(refused.value)
 

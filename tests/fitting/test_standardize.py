@@ -75,7 +75,7 @@ def test_it_says_how_many_molecules_changed(folders, tmp_path):
     assert "--fragment largest --wildcards refuse --standardize neutral" in page.read_text()
     many = write(tmp_path / "a.csv", [*embedded_smiles(30), "CC(=O)N" * 30 + "C"])
     data = read_fit_data(many, ("y",), FitOptions(standardize="tautomer"), workers=1)
-    assert any("; 1 row not completely, with too many tautomers" in text for text in data.findings)
+    assert any("; 1 row only in part, because of too many tautomers" in text for text in data.findings)
 
 
 def test_the_folder_says_which_form_molecules_get(folders):

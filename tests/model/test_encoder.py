@@ -188,7 +188,10 @@ def test_first_rows_are_the_first_rows_of_the_whole_result(name, options):
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[1, 3:] = False
     bias = torch.randn(2, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    whole, first = encoder(tokens, mask, bias).tokens[:, :1], encoder(tokens, mask, bias, rows=1).tokens
+    whole, first = (
+        encoder(tokens, mask, bias).tokens[:, :1],
+        encoder(tokens, mask, bias, num_queries=1).tokens,
+    )
     assert first.shape == (2, 1, 8)
     torch.testing.assert_close(first, whole, rtol=0, atol=1e-12)
     leaves = [tokens, *encoder.parameters()]

@@ -60,7 +60,7 @@ def draw(device):
 def run(encoder, tokens, mask, bias, half, rows=None):
     tokens, bias = tokens.clone().requires_grad_(), bias.clone().requires_grad_()
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half == "autocast"):
-        encoded = encoder(tokens, mask, bias, rows=rows if half else None).tokens
+        encoded = encoder(tokens, mask, bias, num_queries=rows if half else None).tokens
     assert encoded.dtype == torch.float32
     assert not (half and rows) or encoded.shape[1] == rows
     encoded, mask = encoded[:, :rows], mask[:, :rows]

@@ -178,7 +178,7 @@ def test_a_model_without_data_has_the_errors_of_its_training(compare, folder, tm
     assert (
         main(["report", str(folder / "a"), str(tmp_path / "model"), "--out", str(tmp_path / "b.html")]) == 0
     )
-    assert "model has the errors of its training alone: " in capsys.readouterr().err
+    assert "model: only the errors recorded in its training are shown: " in capsys.readouterr().err
 
 
 def test_a_fit_that_ships_without_its_rows_has_the_errors_of_its_record(compare):

@@ -4,7 +4,7 @@ import torch
 
 from molslice.tasks import TASKS, TargetInfo
 from molslice.tasks.base import MicroBatch
-from molslice.tasks.metrics import accuracy, label_accuracy, metric_per_target, perplexity, selection_score
+from molslice.tasks.metrics import accuracy, jaccard_index, metric_per_target, perplexity, selection_score
 from molslice.types import MolsliceError
 from tests.tasks.test_molecule import Batch, Given
 
@@ -72,9 +72,9 @@ def test_the_accuracy_of_labels_is_the_mean_over_rows_of_their_overlap():
         if known:
             slow.append(len(true & said) / len(true | said) if true | said else 1.0)
     assert slow == [1.0, 1 / 3, 1.0, 0.0, 0.5]
-    assert label_accuracy(np.array(right), truth) == pytest.approx(sum(slow) / 5)
-    assert np.isnan(label_accuracy(np.ones((2, 3)), np.full((2, 3), NAN)))
-    assert label_accuracy(np.full((1, 2), NAN), np.array([[1.0, 0.0]])) == 0.0
+    assert jaccard_index(np.array(right), truth) == pytest.approx(sum(slow) / 5)
+    assert np.isnan(jaccard_index(np.ones((2, 3)), np.full((2, 3), NAN)))
+    assert jaccard_index(np.full((1, 2), NAN), np.array([[1.0, 0.0]])) == 0.0
 
 
 def test_labels_are_measured_together():

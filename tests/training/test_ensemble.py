@@ -245,7 +245,7 @@ def test_a_damaged_description_is_refused(ensemble, tmp_path):
         (tmp_path / ENSEMBLE).write_text(content)
         with pytest.raises(MolsliceError, match=ENSEMBLE):
             load_model(tmp_path)
-    with pytest.raises(MolsliceError, match="is an ensemble; this needs one of its networks"):
+    with pytest.raises(MolsliceError, match="is an ensemble, not a network; give one of its networks"):
         load_network(ensemble[0])
 
 

@@ -159,7 +159,7 @@ def test_a_process_that_waits_for_a_killed_one_ends(write_run, tmp_path):
     program.write_text(program.read_text().replace("time.sleep(600)", f"time.sleep(600)\n    {other}"))
     done = complete([*command, "--out", str(tmp_path / "run")], environment, 1)
     assert done.stderr.count("was killed by signal 9") == 1
-    assert "process 0 waits for another one, which has ended; the command with --resume" in done.stderr
+    assert "is waiting for a process that has ended; run the command again with --resume" in done.stderr
     assert not processes_with(str(tmp_path))
 
 

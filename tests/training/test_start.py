@@ -152,7 +152,7 @@ def test_a_preset_sets_the_sizes(settings, encoder, tmp_path):
 
 def test_a_folder_of_several_networks_is_refused(settings, tmp_path):
     write_ensemble(tmp_path, 2)
-    with pytest.raises(MolsliceError, match="is an ensemble; this needs one of its networks, such as .*0"):
+    with pytest.raises(MolsliceError, match="not a network; give one of its networks, such as .*0"):
         read(settings(), tmp_path)
 
 

@@ -131,17 +131,20 @@ class Condition:
         if self.words is not None:
             if text in self.words:
                 return float(self.words.index(text))
-            given = f"{self.name} {text!r} does not occur" if text else f"no {self.name}, which occurs"
-            raise MolsliceError(f"{given} in the training rows; choices: {_listed(self.words)}")
+            if not text:
+                raise MolsliceError(f"{self.name} is missing; choices: {_listed(self.words)}")
+            raise MolsliceError(
+                f"{self.name} {text!r} does not occur in the training rows; choices: {_listed(self.words)}"
+            )
         if not text:
             if not self.can_miss:
-                raise MolsliceError(f"no {self.name}, which all training rows have")
+                raise MolsliceError(f"{self.name} is missing, but all training rows have it")
             return np.nan
         value = TRUTH.get(text.lower(), read_number(text))
         if np.isnan(value):
             raise MolsliceError(f"{self.name} {text!r} is not a number")
         if self.logarithmic and value <= 0.0:
-            raise MolsliceError(f"{self.name} {value:g} has no logarithm, which the model takes")
+            raise MolsliceError(f"{self.name} {value:g} is not positive, but the model takes its logarithm")
         if self._excess(value) > 1.0:
             raise MolsliceError(
                 f"{self.name} {value:g} is far outside the training rows, {self.low:g} to {self.high:g}"

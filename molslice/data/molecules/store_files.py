@@ -157,7 +157,7 @@ def read_array(
         else:  # a plain array is faster to index than a memmap
             return np.load(file, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     except (OSError, ValueError, TypeError, EOFError) as error:
-        raise MolsliceError(f"{file} cannot be read: {error}") from error
+        raise MolsliceError(f"cannot read {file}: {error}") from error
     raise MolsliceError(f"{file} {problem}")
 
 

@@ -305,7 +305,7 @@ def check_conditions(predictor: SmilesPredictor, table: MoleculeTable) -> None:
         try:
             table.find(name)
         except MissingColumnError as error:
-            raise MolsliceError(f"{error}; {predictor.name} takes this condition") from error
+            raise MolsliceError(f"{error}; {predictor.name} needs this condition") from error
 
 
 def check_target(target: File, endings: Sequence[str]) -> None:
