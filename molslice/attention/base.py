@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -110,8 +110,9 @@ class Attention(nn.Module, ABC):
     A subclass declares what it supports in `traits`, takes its own options as keyword arguments, and
     implements `mix`. If an option changes the traits, the constructor passes the changed `traits` to
     `super().__init__`. `forward` is final: it checks the input, calls `mix`, and sets padding to zero. The
-    maps to query, key and value have a bias if `spec.qkv_bias` is true. Every subclass raises the errors
-    below.
+    maps to query, key and value have a bias if `spec.qkv_bias` is true. `vectors` names the parameters of
+    several axes that are no matrices, such as a bias of each head; see `stacked_vectors`. Every subclass
+    raises the errors below.
 
     Args:
         spec: Settings that the model passes to each attention.
@@ -122,6 +123,7 @@ class Attention(nn.Module, ABC):
     """
 
     traits: Traits
+    vectors: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, spec: AttentionSpec, traits: Traits | None = None) -> None:
         super().__init__()

@@ -39,6 +39,7 @@ class FlashLinear(Attention):
     relative position bias and rotary positions are omitted: within a chunk tokens have no order.
     """
 
+    vectors: ClassVar[tuple[str, ...]] = ("scale", "shift")
     traits: ClassVar[Traits] = Traits(
         source="FLASH, arXiv 2202.10447",
         cost="linear",

@@ -34,6 +34,7 @@ class FlashQuad(Attention):
     and their gradients vanish. The paper's relative position bias b and rotary positions are omitted.
     """
 
+    vectors: ClassVar[tuple[str, ...]] = ("scale", "shift")
     traits: ClassVar[Traits] = Traits(
         source="FLASH, arXiv 2202.10447",
         cost="quadratic",

@@ -37,6 +37,7 @@ class KeySort(Attention):
     stochastic. The file benchmarks/results/learnable_sort.json compares it with the other designs.
     """
 
+    vectors: ClassVar[tuple[str, ...]] = ("gate",)
     traits: ClassVar[Traits] = Traits(
         source="ours; the learnable sort that Sliceformer, arXiv 2310.17683, leaves open",
         cost="log_linear",

@@ -51,6 +51,7 @@ class RandomFeature(QueryKeyValueAttention):
     Source: Peng et al. 2021, section 3; the gate is RFA-Gate.
     """
 
+    vectors: ClassVar[tuple[str, ...]] = ("scale",)
     traits: ClassVar[Traits] = Traits(
         source="Random Feature Attention, arXiv 2103.02143",
         cost="linear",

@@ -39,6 +39,7 @@ class Synthesizer(Attention):
     """
 
     hidden: Projection
+    vectors: ClassVar[tuple[str, ...]] = ("score_bias",)
     traits: ClassVar[Traits] = Traits(
         source="Synthesizer, arXiv 2005.00743",
         cost="quadratic",

@@ -11,7 +11,8 @@ To add one: write `my_model.py` with a frozen dataclass `MyModelSpec(ModelSpec)`
 fields are the options under `model` in a configuration, `takes` declares the kinds of data, `has_batch_norm`
 declares batch norm, and `build` constructs the module from the spec, the choice of the attention and the
 properties of the data. The module maps a batch to `ModelOutput`. It declares in `parts` how its children are
-counted, and in `lookup_tables` which of its parameters are looked up by an integer.
+counted, in `lookup_tables` which of its parameters are looked up by an integer, and in `vectors` which of
+several axes are no matrices.
 Reason: training from a prepared store and predicting from a prepared batch need no chemistry.
 """
 

@@ -20,6 +20,18 @@ def lookup_tables(module: nn.Module) -> Iterator[nn.Parameter]:
                 yield parameter
 
 
+def stacked_vectors(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the parameters of several axes that are vectors and not matrices, such as a bias of each head.
+
+    They are the parameters that a module names in `vectors`. They are optimized as biases and norms are.
+    """
+    for submodule in module.modules():
+        for name in getattr(submodule, "vectors", ()):
+            parameter = getattr(submodule, name, None)
+            if parameter is not None:
+                yield parameter
+
+
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
     """Count the trainable parameters of each part, then "total" and "without embeddings".
 

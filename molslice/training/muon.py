@@ -28,7 +28,7 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         groups: Groups of parameters, with `weight_decay` and perhaps other keys, which are kept.
-        tables: Parameters with two axes whose rows are looked up, such as embeddings; AdamW updates them.
+        no_matrices: Parameters with two axes that AdamW updates, such as embeddings.
         lr: Learning rate.
         betas: Decay rates of AdamW's moments.
         fused: Whether AdamW has torch's fused kernel.
@@ -43,22 +43,22 @@ class Muon(torch.optim.Optimizer):
     def __init__(
         self,
         groups: Sequence[dict[str, Any]],
-        tables: Iterable[Tensor],
+        no_matrices: Iterable[Tensor],
         *,
         lr: float,
         betas: tuple[float, float],
         fused: bool,
     ) -> None:
-        of_tables = {id(table) for table in tables}
+        others = {id(parameter) for parameter in no_matrices}
 
         def is_matrix(parameter: Tensor) -> bool:
-            return parameter.ndim == 2 and id(parameter) not in of_tables
+            return parameter.ndim == 2 and id(parameter) not in others
 
         matrices = [{**group, "momentum": MOMENTUM} for group in _chosen(groups, is_matrix)]
-        others = _chosen(groups, lambda parameter: not is_matrix(parameter))
+        of_adamw = _chosen(groups, lambda parameter: not is_matrix(parameter))
         if not matrices:
             raise MolsliceError("optimizer.name muon needs a model with matrices; choices: adamw, radam")
-        self._adamw = torch.optim.AdamW(others, lr=lr, betas=betas, fused=fused) if others else None
+        self._adamw = torch.optim.AdamW(of_adamw, lr=lr, betas=betas, fused=fused) if of_adamw else None
         if self._adamw is not None:  # torch would warn of the steps before the first capture
             setattr(self._adamw, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
         super().__init__([*matrices, *(self._adamw.param_groups if self._adamw else [])], {"lr": lr})

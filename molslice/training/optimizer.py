@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from molslice.config import OptimizerConfig
-from molslice.model.count import lookup_tables
+from molslice.model.count import lookup_tables, stacked_vectors
 from molslice.model.encoder import EncoderLayer
 from molslice.model.layer_depth import layer_factors
 from molslice.model.local_bonds import BondMessages
@@ -26,7 +26,7 @@ def parameter_groups(
 ) -> list[dict[str, object]]:
     """Divide the trainable parameters into groups for the optimizer.
 
-    Norms, biases, other vectors and `lookup_tables` do not decay; all other parameters do.
+    Norms, biases, other vectors, `lookup_tables` and `stacked_vectors` do not decay; all other parameters do.
 
     Args:
         module: The module.
@@ -34,11 +34,11 @@ def parameter_groups(
         factors: Factor of the learning rate of each parameter, by its name in `module`; None for 1. A group
             has it as `factor`.
     """
-    tables = {id(table) for table in lookup_tables(module)}
+    constant = {id(parameter) for parameter in (*lookup_tables(module), *stacked_vectors(module))}
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            decays = parameter.ndim > 1 and id(parameter) not in tables
+            decays = parameter.ndim > 1 and id(parameter) not in constant
             factor = 1.0 if factors is None else factors[name]
             group = groups.setdefault((factor, decays), {"params": []})
             group["params"].append(parameter)
@@ -61,7 +61,8 @@ def build_optimizer(task: Task, config: OptimizerConfig, *, fused: bool) -> torc
         factors = {name: named.get(name.removeprefix("model."), 1.0) for name, _ in task.named_parameters()}
     groups = parameter_groups(task, config.weight_decay, factors)
     if config.name == "muon":
-        return Muon(groups, lookup_tables(task), lr=config.lr, betas=config.betas, fused=fused)
+        others = [*lookup_tables(task), *stacked_vectors(task)]
+        return Muon(groups, others, lr=config.lr, betas=config.betas, fused=fused)
     if config.name == "radam":
         return torch.optim.RAdam(groups, lr=config.lr, betas=config.betas, decoupled_weight_decay=True)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)

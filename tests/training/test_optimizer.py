@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from molslice.attention import ATTENTIONS
 from molslice.config import OptimizerConfig
 from molslice.model import MODELS, AttentionChoice, build_model
 from molslice.model.count import parameters_by_part
@@ -12,7 +13,7 @@ from molslice.model.sequences.hierarchical import HierarchicalSpec
 from molslice.training.fabric import seed_step
 from molslice.training.optimizer import WeightAverage, build_optimizer, learning_rate, parameter_groups
 from molslice.training.run import train
-from molslice.types import DataSpec, MolsliceError
+from molslice.types import AttentionSpec, DataSpec, MolsliceError
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +226,40 @@ def test_the_name_of_a_class_decides_nothing():
     decayed, kept = parameter_groups(nn.ModuleList([linear, table]), 0.1)
     assert decayed["params"] == [linear.weight]
     assert {id(p) for p in kept["params"]} == {id(linear.bias), id(table.rows)}
+
+
+# parameters of the attentions that are matrices, besides the weights of their maps
+MATRICES = {
+    "linformer": {"project_key", "project_value"},
+    "synthesizer": {"score_weight", "scores", "row_factor", "column_factor"},
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS.names())
+def test_vectors_of_an_attention_do_not_decay_and_are_no_matrices(name):
+    options = {"random_feature": [{"learned_scale": True}], "slice_sort": [{"order": "multi_permutation"}]}
+    for given in options.get(name, [{}]):
+        attention = ATTENTIONS.build(name, AttentionSpec(16, 2, max_tokens=8), options=given)
+        vectors = {
+            key
+            for key, parameter in attention.named_parameters()
+            if not key.endswith("weight") and key not in MATRICES.get(name, ())
+        }
+        decays = {
+            id(parameter): group["weight_decay"] > 0
+            for group in parameter_groups(attention, 0.1)
+            for parameter in group["params"]
+        }
+        optimizer = build_optimizer(attention, OptimizerConfig(name="muon"), fused=False)
+        of_muon = {
+            id(parameter)
+            for group in optimizer.param_groups
+            if "momentum" in group
+            for parameter in group["params"]
+        }
+        for key, parameter in attention.named_parameters():
+            assert decays[id(parameter)] == (key not in vectors), key
+            assert (id(parameter) in of_muon) == (parameter.ndim == 2 and key not in vectors), key
 
 
 def newton_schulz(matrix):
