@@ -7,11 +7,15 @@ from molslice.number_text import format_metric
 UNLIMITED = "unlimited"
 DIGITS = 2  # significant digits of a standard error, or of the distance to the nearer end of an interval
 LEAST, MOST = 1e-4, 1e6  # numbers outside are written with an exponent
+MOST_ZEROS = 4  # decimals of a number that rounds to zero
 NEGLIGIBLE = 1e-9  # standard error relative to the value, or the reverse: what rounding of sums leaves
 
 
 def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
     """Format a prediction and the ends of its interval, without digits that the interval makes meaningless.
+
+    If both ends have the same sign, as for a target whose logarithm is learned, each number keeps two
+    significant digits of its own, so that none of them is shown as 0.
 
     Returns:
         The prediction, the lower and the upper end, such as `-3.9`, `-5.3` and `-2.4`. An infinite end is
@@ -19,8 +23,9 @@ def rounded_interval(value: float, lower: float, upper: float) -> tuple[str, str
     """
     sides = [side for side in (value - lower, upper - value) if 0.0 < side < math.inf]
     decimals = DIGITS - 1 - math.floor(math.log10(min(sides))) if sides else None
-    numbers = (value, lower, upper)
-    return tuple(_rounded(number, decimals) for number in numbers)  # pyright: ignore[reportReturnType]
+    least = lower * upper > 0.0
+    shown, *ends = (_rounded(number, decimals, least=least) for number in (value, lower, upper))
+    return shown, *ends  # pyright: ignore[reportReturnType]
 
 
 def rounded_error(value: float | None, error: float | None, *, signed: bool = False) -> str:
@@ -65,11 +70,14 @@ def _decimals(number: float) -> int:
     return DIGITS - 1 - math.floor(math.log10(abs(rounded)))
 
 
-def _rounded(number: float, decimals: int | None) -> str:
+def _rounded(number: float, decimals: int | None, *, least: bool) -> str:
+    """Format a number with some decimals; with `least`, it has at least two significant digits."""
     if math.isinf(number):
         return UNLIMITED
     if decimals is None or math.isnan(number):
         return f"{number:.4g}"
+    if least:
+        decimals = max(decimals, _decimals(number))
     return (_fixed if LEAST <= abs(number) < MOST else _scientific)(number, decimals)
 
 
@@ -79,5 +87,5 @@ def _fixed(number: float, decimals: int) -> str:
 
 def _scientific(number: float, decimals: int) -> str:
     if not round(number, decimals):
-        return _fixed(number, decimals)
+        return _fixed(number, decimals) if decimals <= MOST_ZEROS else "0"
     return f"{number:.{max(decimals + math.floor(math.log10(abs(number))), 0)}e}"
