@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from molslice.data.molecules.tables import MoleculeTable
+from molslice.data.target_values import is_log_normal
 from molslice.files.tables import is_missing
 from molslice.files.urls import File
-from molslice.fitting.data import Duplicates, FitData
+from molslice.fitting.data import Duplicates, FitData, Scale
 from molslice.fitting.limits import merged_bounds
 from molslice.number_text import counted
 from molslice.types import MolsliceError
@@ -22,14 +23,15 @@ SAME = 1e-9  # relative difference of values that count as equal
 
 
 def merge_duplicates(
-    data: FitData, path: File, duplicates: Duplicates, *, by_column: bool
+    data: FitData, path: File, duplicates: Duplicates, scale: Scale | None, *, by_column: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Replace the rows of each molecule in the same conditions by one with their mean, unless they are kept.
 
     With standard errors, the mean has the smallest possible standard error. The weight of the row is the sum
     of their weights.
 
-    If a column divides the rows (`by_column`), training and held-out rows are not merged.
+    If a column divides the rows (`by_column`), training and held-out rows are not merged. Differences are
+    judged on `scale`; see `find_conflicts`.
 
     Returns:
         The targets with the geometric mean instead, float64 [n, T]; the smallest value if it is not positive.
@@ -78,10 +80,10 @@ def merge_duplicates(
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
-        data.findings += _conflicts(data, differing)
+        data.findings += _conflicts(data, differing, scale)
         return data.targets, data.noise
     data.lose(f"{count}; {_describe_merging(data.has_classes)}")
-    data.findings += _conflicts(data, differing)
+    data.findings += _conflicts(data, differing, scale)
     merged, geometric = data.targets.copy(), data.targets.copy()
     noise = None if data.noise is None else data.noise.copy()
     for rows in several:
@@ -158,7 +160,8 @@ class Conflict(NamedTuple):
     Attributes:
         target: Number of the target.
         rows: The rows of the molecule.
-        size: The difference relative to the standard deviation of the target; infinite for classes.
+        size: The difference relative to the standard deviation of the target, on the scale of
+            `find_conflicts`; infinite for classes.
     """
 
     target: int
@@ -167,7 +170,7 @@ class Conflict(NamedTuple):
 
 
 def find_conflicts(
-    values: np.ndarray, has_classes: np.ndarray, molecules: Iterable[Sequence[int]]
+    values: np.ndarray, has_classes: np.ndarray, molecules: Iterable[Sequence[int]], scale: Scale | None
 ) -> list[Conflict]:
     """Find the molecules whose values contradict each other the most, the largest difference first.
 
@@ -178,8 +181,14 @@ def find_conflicts(
         values: The values of all rows, float64 [n, T], NaN where missing.
         has_classes: Whether a target is no number, bool [T].
         molecules: The rows of each molecule that has several.
+        scale: `log` compares logarithms of numbers, `linear` the numbers; None chooses by the values as the
+            fit does.
     """
-    conflicts = []
+    conflicts, values = [], values.copy()
+    for column, of_classes in zip(values.T, has_classes, strict=True):
+        known = column[np.isfinite(column)]
+        if not of_classes and len(known) and (scale == "log" or (scale is None and is_log_normal(known))):
+            column[:] = np.log10(column, out=np.full(len(column), np.nan), where=column > 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a target without a value
         spreads = np.where(has_classes, 0.0, [np.nanstd(column) for column in values.T])
@@ -192,10 +201,10 @@ def find_conflicts(
     return sorted(conflicts, key=lambda one: -one.size)[:SHOWN_CONFLICTS]
 
 
-def _conflicts(data: FitData, differing: Sequence[Sequence[int]]) -> list[str]:
+def _conflicts(data: FitData, differing: Sequence[Sequence[int]], scale: Scale | None) -> list[str]:
     """List the largest differences between values of one molecule, with its name, the values and the rows."""
     several_files = len({origin.file for origin, *_ in data.origins}) > 1
-    largest, lines = find_conflicts(data.targets, data.has_classes, differing), []
+    largest, lines = find_conflicts(data.targets, data.has_classes, differing, scale), []
     for index, rows, _ in largest:
         known = [row for row in rows if np.isfinite(data.targets[row, index])]
         names = data.types[index].class_names

@@ -121,7 +121,8 @@ class FitRows:
             molecules.setdefault(entry.molecule, []).append(number)
         values = np.array([entry.values for entry in self.entries]).reshape(-1, len(self.names))
         has_classes = np.array([one.has_classes for one in self.types])
-        return find_conflicts(values, has_classes, [rows for rows in molecules.values() if len(rows) > 1])
+        several = [rows for rows in molecules.values() if len(rows) > 1]
+        return find_conflicts(values, has_classes, several, self.predictor.fit_options.get("scale"))
 
     def held_out_rows(self, index: int) -> np.ndarray:
         """Find the rows of `rows.csv` that the held-out rows of a target are, int [n]."""

@@ -18,6 +18,7 @@ from molslice.folders.fitted import FIT, ROWS, read_fitted
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.learners import Features
+from molslice.report.suspects import examine
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import ARRAYS, CALIBRATION
 from molslice.uncertainty.rounding import rounded_error
@@ -99,6 +100,25 @@ def test_rows_of_one_molecule_are_averaged_as_logarithms(smiles, table, tmp_path
     kept = read(several, "ic50", duplicates="keep")
     assert kept.logarithmic == (True,)
     assert len(kept.targets) == np.isfinite(logs).sum()
+
+
+def test_conflicts_are_judged_on_the_learned_scale(smiles, tmp_path):
+    values = 10.0 ** np.random.default_rng(0).normal(2.0, 1.0, len(smiles))
+    values[5], values[10] = 0.003, 400_000.0
+    rows = [*zip(smiles, values, strict=True), [smiles[5], 3.0], [smiles[10], 500_000.0]]
+    file = write_table(tmp_path / "several.csv", ["smiles", "ic50"], rows)
+    for scale, conflict in ((None, "0.003, 3"), ("log", "0.003, 3"), ("linear", "400000, 500000")):
+        data = read(file, "ic50", scale=scale)
+        assert data.logarithmic == (scale != "linear",)
+        found = [text for text in data.findings if "(rows " in text]
+        assert len(found) == 1
+        assert conflict in found[0]
+        assert "differences like these, but smaller: 1 molecule" in data.findings
+    about = fitted(file, "ic50", tmp_path / "model", split="all", quality="fast")
+    assert any("0.003, 3 " in text for text in about["findings"])
+    suspects = {one.place.row: one.reasons for one in examine(load_model(tmp_path / "model")).suspects}
+    assert any("contradicts" in reason for reason in suspects[6])
+    assert not any("contradicts" in reason for row in (11, 112) for reason in suspects.get(row, ()))
 
 
 def test_a_row_of_several_without_a_logarithm_counts(smiles, tmp_path):
