@@ -3,6 +3,7 @@
 Modules:
     smiles: Parse a SMILES to RDKit's molecule, or give the reason why not; SMILES of RDKit molecules.
     hydrogens: One form for a compound, however its hydrogens and isotopes are written.
+    isotopes: The weight of isotopes.
     featurize: Convert one SMILES or many to arrays.
     binary: Features of many molecules from RDKit's binary form.
     fragments: The molecules of mixtures and salts; wildcards, R-groups and bonds of any order.

@@ -50,7 +50,6 @@ def find_model_data(
             set and the data have changed since the training.
     """
     from molslice.config import override_data
-    from molslice.data import build_dataset
     from molslice.errors import MolsliceError
     from molslice.inference.fitted import FittedPredictor
 
@@ -73,7 +72,8 @@ def find_model_data(
         settings.insert(0, ("data.wildcards", predictor.wildcards))
     settings[:0] = _without_geometry(data, name, overrides)
     changed = override_data(data, settings)
-    dataset = build_dataset(changed.name, dict(changed.options))
+    dataset = _build(predictor, changed, keys)
+    _check_decimal_comma(predictor, dataset, changed, keys)
     _check_units(predictor, dataset, keys)
     if whole is not None:
         dataset.splits = {whole: dataset.splits["train"]}
@@ -95,11 +95,58 @@ def _settings_of_fit(predictor: "FittedPredictor") -> list[tuple[str, str]]:
     is_transformed = predictor.fit_options.get("transform") is not None
     columns = predictor.target_names if is_transformed else predictor.measured_columns
     how, settings = predictor.number_format, [("data.target_columns", json.dumps(columns))]
+    if predictor.smiles_column is not None:
+        settings.append(("data.smiles_column", json.dumps(predictor.smiles_column)))
     if how.decimal is not None:
         settings.append(("data.decimal", json.dumps(how.decimal)))
     if how.missing:
         settings.append(("data.missing_values", json.dumps(how.missing)))
     return settings
+
+
+def _build(
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor", data: "DataConfig", given: dict[str, str]
+) -> "Dataset":
+    """Build the data; find the column of SMILES of a table that lacks the column of the training.
+
+    Raises:
+        MolsliceError: The data cannot be loaded, or the only column of SMILES has the second molecules.
+    """
+    from molslice.data import build_dataset
+    from molslice.data.molecules.csv import Csv
+    from molslice.files.tables.base import MissingColumnError
+
+    try:
+        return build_dataset(data.name, dict(data.options))
+    except MissingColumnError as error:
+        is_of_training = "data.path" in given and "data.smiles_column" not in given
+        if not is_of_training or error.column != predictor.smiles_column:
+            raise
+        dataset = build_dataset(data.name, {**data.options, "smiles_column": None})
+        if isinstance(dataset, Csv) and dataset.smiles_column == predictor.partner:
+            raise
+        return dataset
+
+
+def _check_decimal_comma(
+    predictor: "Predictor | FittedPredictor | EnsemblePredictor",
+    dataset: "Dataset",
+    data: "DataConfig",
+    given: dict[str, str],
+) -> None:
+    """Refuse another table whose points may be decimal marks, if only the training says that they are not."""
+    from molslice.data.molecules.csv import Csv
+    from molslice.data.molecules.tables import check_decimal_comma, open_molecules
+
+    is_inherited = "data.path" in given and "data.decimal" not in given and data.options.get("decimal") == ","
+    if not is_inherited or not isinstance(dataset, Csv):
+        return
+    names = zip(dataset.target_names, predictor.types, strict=False)  # another number is refused later
+    columns = [name for name, of_target in names if not of_target.has_classes]
+    reading = {"smiles_column": dataset.smiles_column, "delimiter": data.options.get("delimiter")}
+    for files in dataset.files.values():
+        with open_molecules(files, **reading) as table:
+            check_decimal_comma(table, columns, option="--data.decimal")
 
 
 def _check_units(

@@ -92,6 +92,7 @@ def check_outliers(
     where: Callable[[int], str],
     outliers: str,
     advice: tuple[str, str] = ("--missing-value={}", "--outliers keep"),
+    limits: np.ndarray | None = None,
 ) -> list[str]:
     """Refuse or name the values of targets that are far outside the others; see `find_outliers`.
 
@@ -102,6 +103,8 @@ def check_outliers(
         where: Describes a row by its index, for messages.
         outliers: `refuse` them, or `keep` them.
         advice: The option for one that stands for a missing value, with `{}` for it, and that to keep it.
+        limits: The limits, such as 10 of `>10`, [n, T], NaN elsewhere. They are named and not refused,
+            because a limit may be a concentration far above all measured ones. None without limits.
 
     Returns:
         A sentence for each target with such values.
@@ -113,6 +116,8 @@ def check_outliers(
     notices = []
     for column, name in enumerate(names):
         values = np.asarray(targets[:, column])
+        if limits is not None:
+            notices += _limit_notices(values, limits[:, column], name, source, where)
         if far := find_outliers(values):
             notice = _describe_outliers(values, far, lambda row: where(row).removeprefix(f"{source}, "))
             if outliers == "refuse":
@@ -123,6 +128,20 @@ def check_outliers(
                 )
             notices.append(f"{name}: {notice}")
     return notices
+
+
+def _limit_notices(
+    values: np.ndarray, limits: np.ndarray, name: str, source: str, where: Callable[[int], str]
+) -> list[str]:
+    """Name the limits that are far outside the values of a target, float64 [n] each, NaN where missing."""
+    stated = np.where(np.isfinite(values), values, limits)
+    far = {
+        value: rows for value, rows in find_outliers(stated).items() if not np.isfinite(values[rows]).any()
+    }
+    if not far:
+        return []
+    notice = _describe_outliers(stated, far, lambda row: where(row).removeprefix(f"{source}, "))
+    return [f"{name}: limits of {notice}; a model may be worse for them, and --limits drop leaves them out"]
 
 
 def _describe_outliers(

@@ -7,6 +7,7 @@ import numpy as np
 
 from molslice.chem.concentrations import moles_per_liter, similar_unit
 from molslice.chem.descriptors import descriptor_names
+from molslice.chem.isotopes import isotope_excess
 from molslice.data.molecules.limits import plain_cell
 from molslice.data.molecules.side_columns import is_unit, listed_cells
 from molslice.files.urls import File
@@ -46,7 +47,9 @@ def convert_units(
             data.findings.append(f"{name}: in {goal}, by column {column!r}{detected}{also}")
             continue
         first = {unit: cells.where(int(np.argmax(known & (written == unit)))) for unit in counts}
-        factors = _factors(counts, goal, _molecular_weights(data), {goal: str(path), **first}, column)
+        factors = _factors(
+            counts, goal, _molecular_weights(data, options), {goal: str(path), **first}, column
+        )
         scale = np.full(len(written), np.nan)
         for unit, factor in factors.items():
             scale = np.where(written == unit, factor, scale)
@@ -60,9 +63,11 @@ def convert_units(
     data.units = tuple(units)
 
 
-def _molecular_weights(data: FitData) -> np.ndarray:
-    """Return the molecular weight of each row, float64 [n], NaN for one that cannot be read."""
-    return data.molecules.descriptors[:, descriptor_names().index("MolWt")]
+def _molecular_weights(data: FitData, options: FitOptions) -> np.ndarray:
+    """Return the molecular weight of each row with its isotopes, float64 [n], NaN if it cannot be read."""
+    without_isotopes = data.molecules.descriptors[:, descriptor_names().index("MolWt")]
+    choices = options.fragment, options.standardize
+    return without_isotopes + np.array([isotope_excess(text, *choices) for text in data.smiles])
 
 
 def _factors(
@@ -92,7 +97,7 @@ def _factors(
     return factors
 
 
-def to_p_values(data: FitData, path: File) -> None:
+def to_p_values(data: FitData, options: FitOptions, path: File) -> None:
     """Replace concentrations by their negative common logarithms in mol/L, such as IC50 by pIC50.
 
     Limits change sides, and standard errors follow the delta method. The targets get a `p` before their
@@ -106,7 +111,7 @@ def to_p_values(data: FitData, path: File) -> None:
     for index in numbers:
         name = names[index]
         where, unit = f"{path}, column {name!r}", data.units[index]
-        factor = moles_per_liter(unit, _molecular_weights(data))
+        factor = moles_per_liter(unit, _molecular_weights(data, options))
         if factor is None:
             raise MolsliceError(
                 f"{where}: unknown concentration {unit!r}; name the unit with --unit, such as nM, umol/L or "

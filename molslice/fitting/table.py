@@ -99,7 +99,11 @@ def read_fit_data(
     notices = [
         *side.notices([name for name in (*values.relations, *unit_columns) if name is not None]),
         # values in several units are checked when they are converted
-        *([] if any(unit_columns) else _check_outliers(values.exact, names, cells, options, path)),
+        *(
+            []
+            if any(unit_columns)
+            else _check_outliers(values.exact, values.bounds, names, cells, options, path)
+        ),
         *values.doubts,
         *conditions.notices,
     ]
@@ -126,13 +130,13 @@ def read_fit_data(
     _name_targets(data, options)
     if any(unit_columns):
         convert_units(data, unit_columns, cells, options, path)
-        converted = _check_outliers(data.targets, names, cells, options, path)
+        converted = _check_outliers(data.targets, data.bounds, names, cells, options, path)
         data.notices += converted
         for notice in converted:
             logger.warning("%s", notice)
     fill_errors(data, options)
     if options.transform == "p":
-        to_p_values(data, path)
+        to_p_values(data, options, path)
     attach_conditions(data, conditions, cells, options)
     dates = read_division(data, cells, options, path)
     _drop_unreadable(data, path, cells.places, strict=options.strict)
@@ -145,7 +149,9 @@ def read_fit_data(
         for (origin,), of_row, names_of_row in zip(data.origins, data.targets.tolist(), called, strict=True)
     ]
     is_divided = dates is not None or "split" in divided
-    geometric, geometric_noise = merge_duplicates(data, path, options.duplicates, by_column=is_divided)
+    geometric, geometric_noise = merge_duplicates(
+        data, path, options.duplicates, options.scale, by_column=is_divided
+    )
     data.findings += describe_differing(smiles, {name: cells[name] for name in others})
     if not is_divided:
         data.test = np.zeros(len(data.smiles), bool)
@@ -180,9 +186,16 @@ def _name_targets(data: FitData, options: FitOptions) -> None:
 
 
 def _check_outliers(
-    targets: np.ndarray, names: Sequence[str], cells: Cells, options: FitOptions, path: File
+    targets: np.ndarray,
+    bounds: np.ndarray | None,
+    names: Sequence[str],
+    cells: Cells,
+    options: FitOptions,
+    path: File,
 ) -> list[str]:
-    return check_outliers(targets, names, str(path), cells.where, options.outliers)
+    """Check values and limits; `bounds` are as in `FitData`."""
+    limits = None if bounds is None else np.where(np.isfinite(bounds[0]), *bounds)
+    return check_outliers(targets, names, str(path), cells.where, options.outliers, limits=limits)
 
 
 def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | None) -> None:

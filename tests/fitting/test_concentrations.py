@@ -73,6 +73,28 @@ def test_several_concentrations_are_converted_to_the_most_frequent_one(smiles, m
     np.testing.assert_array_equal(same, written)  # bit for bit
 
 
+LABELED = {  # labeled compounds with a mass concentration of 1 mmol/L, in mg/L
+    "[2H]C([2H])([2H])S(=O)C([2H])([2H])[2H]": 84.17261,
+    "[13CH3]CO": 47.06135,
+    "CCN": 45.085,
+}
+
+
+def test_a_mass_is_converted_with_the_weight_of_the_isotopes(smiles, tmp_path):
+    names = [*LABELED, *smiles[3:]]
+    values, units = [*LABELED.values(), *[5e5] * (ROWS - 3)], ["mg/L", "ug/mL", "mg/L", *["nM"] * (ROWS - 3)]
+    data = read(write(tmp_path, names, values, units))
+    converted = in_order(data, names, data.targets[:, 0])
+    np.testing.assert_allclose(converted, [1e6] * 3 + [5e5] * (ROWS - 3), rtol=1e-6)
+
+
+def test_p_values_have_the_weight_of_the_isotopes_of_the_largest_molecule(smiles, tmp_path):
+    names, values = [f"{name}.[2H]O" for name in LABELED], [*LABELED.values()]
+    file = write(tmp_path, [*names, *smiles[3:]], [*values, *[5.0] * (ROWS - 3)], ["mg/L"] * ROWS)
+    data = read(file, transform="p", fragment="largest")
+    assert [data.targets[data.smiles.index(name), 0] for name in names] == pytest.approx([3.0] * 3, abs=1e-6)
+
+
 def test_limits_are_converted_too(smiles, molar, tmp_path):
     values = [repr(float(value * 1e9)) for value in molar]
     values[0], units = ">5", ["uM"] + ["nM"] * (ROWS - 1)
@@ -269,6 +291,26 @@ def test_another_table_is_read_as_the_table_of_the_fit(smiles, molar, tmp_path, 
     assert main(words) == 0
     [target] = json.loads(capsys.readouterr().out)["targets"]
     assert (target["count"], target["mae"]) == (ROWS - 2, pytest.approx(measured["value"], rel=1e-5))
+
+
+def test_points_that_may_be_decimal_are_refused_if_the_fit_had_commas(smiles, molar, tmp_path, capsys):
+    rows = [(text, f"{-np.log10(value):.3f}") for text, value in zip(smiles, molar, strict=True)]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y"], [(text, y.replace(".", ",")) for text, y in rows])
+    fast = {"encoder": None, "members": 2, "quality": "fast", "split": "all", "quiet": True}
+    fit(file, "y", tmp_path / "model", decimal=",", **fast)
+    expected = metrics(tmp_path / "model", file)
+    points = write_table(tmp_path / "b.csv", ["smiles", "y"], rows)
+    with pytest.raises(MolsliceError, match=r"b\.csv, column 'y': 4\.000 may mean 4,000, but would be read"):
+        metrics(tmp_path / "model", points)
+    words = ["evaluate", str(tmp_path / "model"), "--split", "all", "--json", "--data.path", str(points)]
+    assert main(words) == 1
+    assert "column 'y': 4.000 may mean 4,000, but would be read as 4000" in capsys.readouterr().err
+    assert main([*words, "--data.decimal", "."]) == 0
+    [target] = json.loads(capsys.readouterr().out)["targets"]
+    assert target["mae"] == pytest.approx(expected[0]["value"], rel=1e-5)
+    assert main([*words, "--data.decimal", '","']) == 0
+    [target] = json.loads(capsys.readouterr().out)["targets"]
+    assert target["mae"] > 1000
 
 
 def test_metrics_of_a_fit_without_a_record_of_a_transform(smiles, molar, tmp_path):

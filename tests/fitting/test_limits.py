@@ -137,6 +137,35 @@ def test_relations_in_cells(smiles, tmp_path, cell, bounds):
     )
 
 
+@pytest.mark.parametrize("relation", [True, False])
+def test_limits_far_outside_the_values_are_named(smiles, tmp_path, relation):
+    cells = [f"{place * 0.1 - 2:.2f}" for place in range(40)]
+    cells[3] = cells[8] = ">9999"
+    rows = zip(smiles, cells, strict=False)
+    header = ["smiles", "y"]
+    if relation:
+        rows = [[text, cell.removeprefix(">"), ">" if cell[0] == ">" else "="] for text, cell in rows]
+        header.append("relation")
+    file = write_table(tmp_path / "a.csv", header, rows)
+    for outliers in ("refuse", "keep"):
+        (notice,) = [text for text in read(file, "y", outliers=outliers).notices if "9999" in text]
+        assert notice.startswith("y: limits of 9999 in 2 rows (row 4 ")
+        assert "far outside the other values, -2 to 1.9; " in notice
+        assert notice.endswith("--limits drop leaves them out")
+    assert not read(file, "y", limits="drop").notices
+    with pytest.raises(MolsliceError, match="If 9999 stands for a missing value"):
+        read(file, "y", limits="exact")
+
+
+def test_a_limit_at_the_end_of_the_values_is_no_outlier(smiles, tmp_path):
+    """Most limits of assays are the largest or the smallest concentration that was tried."""
+    values = 10.0 ** np.random.default_rng(0).normal(1.5, 0.8, 80)
+    for cell in (">10000", "<0.05"):
+        cells = [*(f"{value:.3g}" for value in values), *[cell] * 20]
+        file = write_table(tmp_path / "a.csv", ["smiles", "y"], zip(smiles, cells, strict=False))
+        assert not read(file, "y").notices
+
+
 def test_a_decimal_comma_and_a_missing_value_beside_limits(smiles, tmp_path):
     cells = [">1,5", "<NA", "", "<NA>", "-999", *["2,5", "3,5"] * 18]
     lines = [f"{text};{cell}" for text, cell in zip(smiles, cells, strict=False)]

@@ -233,6 +233,24 @@ def test_evaluate_and_report(model, tmp_path, capsys):
     assert "--smiles-column solute --smiles-column solvent" in (tmp_path / "page.html").read_text()
 
 
+def test_another_table_is_measured_by_the_columns_of_the_fit(model, table, tmp_path, capsys):
+    words = ["evaluate", str(model[0]), "--split", "all", "--json", "--quiet", "--data.path"]
+    report = predict_table(load_model(model[0]), table, tmp_path / "out.csv", metrics=True, progress=False)
+    renamed, lines = tmp_path / "renamed.csv", table.read_text()
+    for column in ("solute", "smiles"):  # or the one that is found
+        renamed.write_text(lines.replace("solute", column, 1))
+        capsys.readouterr()
+        assert main([*words, str(renamed)]) == 0
+        [target] = json.loads(capsys.readouterr().out)["targets"]
+        assert target["mae"] == pytest.approx(report.metrics[0]["value"], rel=1e-5)
+        page = tmp_path / f"{column}.html"
+        assert main(["report", str(model[0]), "--quiet", "--out", str(page), *words[-1:], str(renamed)]) == 0
+    rows = [row[1:] for row in _lines(table) if row[1] != "O"]  # one letter tells no column of SMILES
+    write_table(renamed, COLUMNS[1:], rows)  # the solvent is no solute
+    assert main([*words, str(renamed)]) == 1
+    assert "renamed.csv has no column 'solute'; " in capsys.readouterr().err
+
+
 def test_predictions_of_a_table_say_how_many_pairs_were_learned(model, tmp_path, capsys):
     folder, _ = model
     with (folder / ROWS).open(newline="") as stream:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from molslice.data.molecules.input_files import bytes_on_disk, find_files, name_of
+from molslice.data.molecules.limits import split_limits
 from molslice.data.molecules.smiles_column import SMILES_NAMES, find_smiles_column, other_notation
 from molslice.errors import MolsliceError
 from molslice.files.lines import STDIN, is_pipe
@@ -30,6 +31,8 @@ NOTATION_ROWS = 5  # few, so that damage below is found with the rows before it
 CLASS_ROWS = 50
 ASKED_ROWS = 10_000
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_GROUP_OR_DECIMALS = re.compile(r"[+-]?\d{1,3}\.\d{3}([eE][+-]?\d+)?")
+_NO_DECIMAL_POINT = re.compile(r"[+-]?\d+(\.\d{3})*(,\d*([eE][+-]?\d+)?|\.\d{3}\.\d{3})")
 
 
 class Structure(str):
@@ -357,3 +360,33 @@ def check_decimal_mark(table: MoleculeTable, columns: Sequence[str], decimal: st
                 "numbers with a point have three digits after it, and the delimiter is a semicolon. Name the "
                 f"decimal mark: --decimal , (data.decimal) for {plain}, --decimal . for {pointed[0]}"
             )
+
+
+def check_decimal_comma(table: MoleculeTable, columns: Sequence[str], *, option: str | None = None) -> None:
+    """Refuse columns whose points may be decimal marks, as in `2.123`, although the model has decimal commas.
+
+    It is called where nobody has named the decimal mark of this table, and the one of the training counts.
+
+    Args:
+        table: The table.
+        columns: Columns of numbers, which may be limits.
+        option: The option that names the decimal mark; None without one.
+
+    Raises:
+        MolsliceError: Numbers among the first rows of a column have a point and three digits after it, and
+            none has a comma or two points.
+    """
+    rows = table.peek(ASKED_ROWS)
+    for name in columns:
+        place = table.find(name)
+        cells = [*map(trimmed, split_limits([row[place] for row in rows])[0])]
+        first = next(filter(_GROUP_OR_DECIMALS.fullmatch, cells), None)
+        if first is None or any(map(_NO_DECIMAL_POINT.fullmatch, cells)):
+            continue
+        comma, grouped = first.replace(".", ","), f"{float(first.replace('.', '')):g}"
+        named = f", or name the decimal mark: {option} '\",\"' for {grouped}, {option} . for {first}"
+        raise MolsliceError(
+            f"{name_of(table.paths)}, column {name!r}: {first} may mean {comma}, but would be read as "
+            f"{grouped}, because the table of the model has decimal commas. Write it as {comma} or {grouped}"
+            + (named if option else "")
+        )

@@ -9,7 +9,7 @@ from molslice.chem.concentrations import is_same_unit, plain_unit
 from molslice.data.molecules.input_files import name_of
 from molslice.data.molecules.limits import ReadValues, plain_cell, read_limits
 from molslice.data.molecules.side_columns import SideColumns, columns_beside, split_unit
-from molslice.data.molecules.tables import MoleculeTable, check_decimal_mark
+from molslice.data.molecules.tables import MoleculeTable, check_decimal_comma, check_decimal_mark
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
 from molslice.inference.base import SmilesPredictor
@@ -39,7 +39,8 @@ class MeasuredValues:
         trained: Number of them whose molecule or pair is known from the training of the model.
 
     Raises:
-        MolsliceError: The input has no column with the name of a target, or more than one.
+        MolsliceError: The input has no column with the name of a target, or more than one, or the points of
+            its numbers may be decimal marks or separate thousands.
     """
 
     def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
@@ -60,6 +61,8 @@ class MeasuredValues:
         self._units = {name: _plain_unit(targets.units[index]) for name, index in self.columns.items()}
         self._types = predictor.types
         self._numbers = {name for name, index in self.columns.items() if not self._types[index].has_classes}
+        if self._format.decimal == ",":
+            check_decimal_comma(table, [name for name in self.columns if name in self._numbers])
         if self._numbers:
             side, options = SideColumns(table, list(self.columns)), predictor.fit_options
             if options.get("limits") != "exact":

@@ -8,7 +8,7 @@ import pytest
 
 from molslice.data.molecules.csv import Csv
 from molslice.data.molecules.side_columns import SideColumns, columns_beside
-from molslice.data.molecules.tables import check_decimal_mark, open_molecules
+from molslice.data.molecules.tables import check_decimal_comma, check_decimal_mark, open_molecules
 from molslice.types import MolsliceError
 
 RELATIONS = ["'='"] * 6 + ["'>'"] * 3 + ["'<'"]
@@ -153,6 +153,37 @@ def test_a_point_that_may_separate_thousands_is_asked_about(tmp_path, cells, sho
     assert f"--decimal , (data.decimal) for {shown[1]}, --decimal . for {shown[0]}" in str(caught.value)
     with open_molecules([write(tmp_path / "b.csv", {"smiles": smiles, "y": cells})]) as table:
         check_decimal_mark(table, ["y"], None)  # a comma divides the cells
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (["123", "1.234", "-1.500"], ("1.234", "1,234", "1234")),
+        (["0.770", "n.d."], ("0.770", "0,770", "770")),
+        (["> 1.234", "NA"], ("1.234", "1,234", "1234")),
+        (["1.234", "1.5"], ("1.234", "1,234", "1234")),
+        (["1.234,5", "2.345"], None),
+        (["1.234", "0,5"], None),
+        (["1.234.567", "2.345"], None),
+        (["1", "2345"], None),
+        (["", "NA"], None),
+    ],
+)
+def test_a_point_that_may_be_decimal_is_refused_if_only_the_training_has_commas(tmp_path, cells, shown):
+    path = write(tmp_path / "a.csv", {"smiles": ["C", "CC", "CCC"][: len(cells)], "y": cells}, ";")
+    with open_molecules([path]) as table:
+        if shown is None:
+            check_decimal_comma(table, ["y"])
+            return
+        with pytest.raises(MolsliceError) as caught:
+            check_decimal_comma(table, ["y"])
+        with pytest.raises(
+            MolsliceError, match=rf"or name the decimal mark: --d '\",\"' for {shown[2]}, --d \. for"
+        ):
+            check_decimal_comma(table, ["y"], option="--d")
+    message = f"a.csv, column 'y': {shown[0]} may mean {shown[1]}, but would be read as {shown[2]}, because"
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(f"Write it as {shown[1]} or {shown[2]}")
 
 
 def test_the_decimal_mark_decides_the_values(tmp_path):
