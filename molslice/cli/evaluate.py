@@ -198,8 +198,7 @@ def _check_uncertainty(args: argparse.Namespace) -> None:
 
 def uncertainty_text(result: dict[str, Any]) -> str:
     """Format the coverage of each target at each level and of each group, then the ranking."""
-    from molslice.inference.uncertainty import rank_texts, size_label
-    from molslice.tasks.metrics import format_metric
+    from molslice.inference.uncertainty import error_text, rank_texts, size_label
 
     levels, classes, groups, lines = [], [], [], []
     for target in result["targets"]:
@@ -212,7 +211,7 @@ def uncertainty_text(result: dict[str, Any]) -> str:
             cells = entry["class"], f"{entry['count']:,}", *_coverage_cells(entry)
             classes.append((target["name"], *cells))
         for entry in target["groups"]:
-            cells = format_metric(entry["error"]), *_coverage_cells(entry)
+            cells = error_text(entry), *_coverage_cells(entry)
             groups.append((target["name"], entry["group"], str(entry["count"]), *cells))
         ranks = ", ".join(rank_texts(target)) or "uncertainty undefined"
         lines.append(
@@ -245,12 +244,11 @@ def uncertainty_text(result: dict[str, Any]) -> str:
 
 
 def _coverage_cells(entry: dict[str, Any]) -> tuple[str, str, str]:
-    from molslice.inference.uncertainty import size_of
-    from molslice.tasks.metrics import format_metric
+    from molslice.inference.uncertainty import size_text
     from molslice.uncertainty.rounding import rounded_error
 
     share = rounded_error(entry["coverage"], entry["standard_error"])
-    return f"{entry['level']:g}", share, format_metric(size_of(entry))
+    return f"{entry['level']:g}", share, size_text(entry)
 
 
 def result_text(result: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from molslice.inference.groups import Groups, find_groups, number_molecules
 from molslice.inference.network import Predictor
 from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
+from molslice.number_text import format_metric
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
@@ -58,9 +59,11 @@ def evaluate_uncertainty(
         `rank_correlation` of the error with the `spread` and with the `width`, for sets with 1 - the largest
         probability (None if undefined),
         `groups` (for each group by size and by scaffold: `count`, `error`, `coverage`, `width`), and `bins`
-        (mean uncertainty and mean error of fifths of the rows by uncertainty). For numbers also `width_bins`
-        (the same by the width, empty if all widths are equal) and, if their logarithm is learned, the
-        `factor` between the ends of an interval, a geometric mean, in `levels`. For K classes also
+        (mean uncertainty and mean error of fifths of the rows by uncertainty). For numbers also
+        `logarithmic`, and `width_bins` (the same by the width, empty if all widths are equal). If the
+        logarithm is learned, `rank_correlation`, `bins` and `width_bins` compare decimal logarithms, because
+        large values have large errors and wide intervals; `levels` and `groups` have the `factor` between the
+        ends of an interval, a geometric mean, and `groups` the `fold_error`. For K classes also
         `set_sizes` of each level (the share of sets of 0 to K classes; for two classes also as `empty_sets`
         and `double_sets`, with `coverage_class_0` and `coverage_class_1`), `classes` (coverage and `set_size`
         of the rows of each class, at each level), `class_counts`, and `calibration_error` and `brier_score`
@@ -228,14 +231,24 @@ def score_intervals(
     inside = {level: (lower <= truth) & (truth <= upper) for level, (lower, upper) in bounds.items()}
     widths = {level: upper - lower for level, (lower, upper) in bounds.items()}
     width = widths[_group_level(bounds)]
-    uncertainty = spread if spread is not None else width
     molecules = np.arange(len(truth)) if molecules is None else molecules
     summary = _summarize(known, errors, inside, "width", widths, groups, molecules)
-    for entry in summary["levels"] if logarithmic else ():
-        lower, upper = bounds[entry["level"]]
-        entry["factor"] = float(10.0 ** _mean(np.log10(upper) - np.log10(lower), known))
+    if logarithmic:
+        with np.errstate(divide="ignore", invalid="ignore"):  # a value or a prediction of 0 has no logarithm
+            errors = np.abs(np.log10(predicted) - np.log10(truth))
+            factors = {level: np.log10(upper) - np.log10(lower) for level, (lower, upper) in bounds.items()}
+            spread = None if spread is None else spread / (predicted * np.log(10.0))
+        for entry in summary["levels"]:
+            entry["factor"] = float(10.0 ** _mean(factors[entry["level"]], known))
+        for entry in summary["groups"]:
+            rows = known & groups[entry["by"]][entry["group"]]
+            entry["factor"] = float(10.0 ** _mean(factors[entry["level"]], rows))
+            entry["fold_error"] = float(10.0 ** _mean(errors, rows & np.isfinite(errors)))
+        width, known = factors[_group_level(bounds)], known & np.isfinite(errors)
+    uncertainty = spread if spread is not None else width
     return {
         **summary,
+        "logarithmic": logarithmic,
         "rank_correlation": _rankings(errors, spread, width),
         "bins": _bins(uncertainty[known], errors[known]),
         "width_bins": [] if _is_constant(width) else _bins(width[known], errors[known]),
@@ -406,11 +419,22 @@ def rank_texts(target: Mapping[str, Any]) -> list[str]:
 
 
 def size_label(*targets: Mapping[str, Any]) -> str:
-    """Return what `size_of` is for some targets, for the head of a table."""
+    """Return what `size_text` is for some targets, for the head of a table."""
     labels = {"classes in a set" if "classes" in target else "width" for target in targets}
     return " or ".join(sorted(labels, reverse=True))
 
 
-def size_of(entry: Mapping[str, Any]) -> float:
-    """Return the mean width of the intervals, or the mean size of the sets, of an entry of `levels`."""
-    return entry["width"] if "width" in entry else entry["set_size"]
+def size_text(entry: Mapping[str, Any]) -> str:
+    """Format the mean width of the intervals, or the mean size of the sets, of an entry of `levels`.
+
+    For a target whose logarithm is learned, it is the mean factor between the ends.
+    """
+    if "factor" in entry:
+        return f"factor {format_metric(entry['factor'])}"
+    return format_metric(entry["width"] if "width" in entry else entry["set_size"])
+
+
+def error_text(entry: Mapping[str, Any]) -> str:
+    """Format the mean error of an entry of `groups`, or the mean factor if the logarithm is learned."""
+    fold_error = entry.get("fold_error")
+    return format_metric(entry["error"]) if fold_error is None else f"factor {format_metric(fold_error)}"

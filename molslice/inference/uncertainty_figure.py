@@ -88,5 +88,7 @@ def plot_ranking(axes: Axes, target: Mapping[str, Any], color: str) -> None:
     axes.set_xlabel("mean uncertainty of a fifth of the molecules")
     if "classes" in target:
         axes.set_ylabel("mean of 1 - probability of the class")
+    elif target["logarithmic"]:
+        axes.set_ylabel("mean absolute error of the decimal logarithm")
     else:
         axes.set_ylabel(literal(with_unit("mean absolute error", target["unit"])))

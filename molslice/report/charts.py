@@ -287,5 +287,9 @@ def draw_widths(axes: Axes, target: Mapping[str, Any], level: float) -> None:
     widths, errors = ([entry[name] for entry in target["width_bins"]] for name in ("uncertainty", "error"))
     axes.plot(widths, errors, marker="o", color=LINE)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(literal(with_unit(f"mean width of the {level:.0%} interval", target["unit"])))
-    axes.set_ylabel(literal(with_unit("mean absolute error", target["unit"])))
+    if target["logarithmic"]:
+        axes.set_xlabel(f"mean width of the {level:.0%} interval of the decimal logarithm")
+        axes.set_ylabel("mean absolute error of the decimal logarithm")
+    else:
+        axes.set_xlabel(literal(with_unit(f"mean width of the {level:.0%} interval", target["unit"])))
+        axes.set_ylabel(literal(with_unit("mean absolute error", target["unit"])))

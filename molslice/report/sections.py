@@ -13,7 +13,7 @@ from molslice.chem.rebuild import ChemError, rebuild
 from molslice.fitting.card import STANDARD_ERROR, describe_domain, domain_rows, further_rows, result_rows
 from molslice.folders.fitted import ROWS
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.uncertainty import rank_texts, size_label, size_of
+from molslice.inference.uncertainty import rank_texts, size_label, size_text
 from molslice.report.charts import (
     MOST_POINTS,
     draw_calibration,
@@ -150,11 +150,10 @@ def predictions(measured: Measured) -> Html:
                 note = f"The first {MOST_CLASSES} of {len(classes)} classes have a chart."
                 tables.append(paragraph(note, soft=True))
             continue
-        model = measured.predictor
-        logarithmic = isinstance(model, FittedPredictor) and model.is_logarithmic(index)
+        logarithmic = measured.predictor.is_logarithmic(index)
         parity = draw_parity(measured.splits, index, unit, measured.truth_word, logarithmic=logarithmic)
         missing = _drawn_part(measured, index, logarithmic=logarithmic)
-        known = "measurements" if isinstance(model, FittedPredictor) else "reference values"
+        known = "measurements" if isinstance(measured.predictor, FittedPredictor) else "reference values"
         only = _exact_only(measured)
         charts.append((parity, f"{name}: predictions against {known}{only}{missing}."))
         caption = f"{name}: errors on {rows_label}{only}; the outermost 0.5% are in the outermost bars"
@@ -266,7 +265,7 @@ def _coverage_cells(entry: Mapping[str, Any]) -> list[str]:
         share = rounded_share(entry["coverage"], entry["standard_error"])
     else:
         share = share_text(round(entry["coverage"] * entry["count"]), entry["count"])
-    return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, format_metric(size_of(entry))]
+    return [f"{entry['count']:,}", f"{entry['level']:.0%}", share, size_text(entry)]
 
 
 def _set_tables(target: Mapping[str, Any]) -> list[Html]:
@@ -327,7 +326,7 @@ def examples(measured: Measured) -> Html:
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
         known = split.known(index)
         if measured.types[index].several is None:
-            off = np.abs(split.values(index)[known] - split.truth[known, index])
+            off = _distances(measured, index, split.values(index)[known], split.truth[known, index])
         else:
             labels, probabilities = measured.probabilities(split, index)
             off = 1.0 - probabilities[np.arange(len(labels)), labels]
@@ -341,6 +340,15 @@ def examples(measured: Measured) -> Html:
         note = f"To list measured values that may be wrong, and pairs of similar molecules: {command}"
         parts.insert(0, paragraph(note))
     return section(*parts, *_left_out(measured))
+
+
+def _distances(measured: Measured, target: int, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the size of the errors, float64 [n], of the logarithms if they are learned."""
+    if not measured.predictor.is_logarithmic(target):
+        return np.abs(predicted - truth)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a value of 0 has no logarithm
+        factors = np.abs(np.log10(predicted) - np.log10(truth))
+    return np.where(np.isnan(factors), np.inf, factors)
 
 
 def data(measured: Measured) -> Html:

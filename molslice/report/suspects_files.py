@@ -12,7 +12,6 @@ from molslice.chem.drawing import draw_smiles
 from molslice.chem.smiles import ChemError
 from molslice.files.atomic import write_atomically
 from molslice.folders.results import results_folder
-from molslice.inference.fitted import FittedPredictor
 from molslice.report.charts import draw_suspects
 from molslice.report.page import (
     Html,
@@ -124,7 +123,7 @@ def _suspects(examined: Examined, predictor: AnyPredictor) -> Html:
     for name, points in examined.judged.items():
         index = predictor.target_names.index(name)
         if len(points.truth) and not predictor.types[index].has_classes:
-            logarithmic = isinstance(predictor, FittedPredictor) and predictor.is_logarithmic(index)
+            logarithmic = predictor.is_logarithmic(index)
             label = with_unit(name, predictor.target_units[index])
             chart = draw_suspects(*points, label, logarithmic=logarithmic)
             caption = (

@@ -153,7 +153,7 @@ def _cases(measured: Measured, target: int) -> list[_Case]:
         splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known, truth = split.measured(target)
-        if _is_logarithmic(measured, target):
+        if measured.predictor.is_logarithmic(target):
             positive = (truth > 0) & (split.values(target)[known] > 0)
             known, truth = known[positive], truth[positive]
         rows = (truth, split.predicted[known, split.columns[target]], split.molecules[known])
@@ -176,14 +176,9 @@ def _verdict(measured: Measured, target: int) -> str:
     return "no verdict, because the molecules with a value are too few or lack a class."
 
 
-def _is_logarithmic(measured: Measured, target: int) -> bool:
-    model = measured.predictor
-    return isinstance(model, FittedPredictor) and model.is_logarithmic(target)
-
-
 def _of_number(case: _Case) -> str:
     truth, predicted, exact = case.truth, case.predicted[:, 0], case.is_exact
-    metric, logarithmic = "mae", _is_logarithmic(case.measured, case.target)
+    metric, logarithmic = "mae", case.measured.predictor.is_logarithmic(case.target)
     shown = case.error("mae", predicted)
     middle = np.full(len(truth), np.median(truth[exact]))
     truth_for_median = np.where(exact, truth, np.clip(middle, *case.bounds))
@@ -233,7 +228,8 @@ def _of_classes(case: _Case) -> str:
     if not math.isfinite(area.value):
         return ""
     start = f"{_label(metric)} {case.stated(metric, area)}{compared}"
-    if not area.value - CHANCE > CLEAR * case.announced(metric, area)[1]:
+    spread = case.announced(metric, area)[1]
+    if not area.value - CHANCE > CLEAR * np.nan_to_num(spread):  # without one the ranking is perfect
         return f"{start}. Not clearly above chance ({CHANCE}); not useful yet.{case.reservations(metric)}"
     ranking = _usefulness(area.value, SEPARATES, SEPARATES_WEAKLY)
     return f"{start}. {ranking}. {decided}.{case.reservations(metric)}"

@@ -16,6 +16,8 @@ from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.tasks.targets import Kind
 
+NEGLIGIBLE = 1e-12  # influence of a group relative to the value: what rounding of sums leaves
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -24,7 +26,8 @@ class Measured:
     Attributes:
         value: The metric, such as the mean absolute error; NaN if it is not defined.
         standard_error: Standard deviation of `value` over samples of groups, from this sample alone; NaN with
-            fewer than two groups.
+            fewer than two groups, or if all have the same errors, as with a perfect score: these say nothing
+            of other samples.
         rows: Effective number of rows: their number, or 1 / (1 / positives + 1 / negatives).
         influences: Influence of each group on `value`, float64 [groups].
     """
@@ -77,7 +80,9 @@ class Measured:
         else:
             influences = _class_influences(classes, metric, predicted, truth.astype(np.int64), value)
         sums = _sums(influences, groups)
-        return cls(value, _standard_error(sums), _effective_rows(kind, truth), sums)
+        is_constant = np.abs(sums).max() <= NEGLIGIBLE * abs(value)
+        spread = float("nan") if is_constant else _standard_error(sums)
+        return cls(value, spread, _effective_rows(kind, truth), sums)
 
     def difference_error(self, other: "Measured") -> float:
         """Return the standard error of the difference of the values of two models on the same rows."""

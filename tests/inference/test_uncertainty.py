@@ -17,13 +17,16 @@ from molslice.inference import groups
 from molslice.inference.load import load_model
 from molslice.inference.predictions import NOT_FINITE
 from molslice.inference.uncertainty import (
+    error_text,
     evaluate_uncertainty,
     rank_texts,
     score_intervals,
     score_sets,
     size_label,
+    size_text,
 )
 from molslice.inference.uncertainty_figure import draw_uncertainty, write_uncertainty
+from molslice.number_text import format_metric
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 
@@ -366,3 +369,31 @@ def test_intervals_of_a_logarithm_have_a_factor_and_wide_ones_their_errors():
     assert result["width_bins"][0]["uncertainty"] == 9 + 3 * 0.5
     equal = score_intervals(np.zeros(10), errors, {0.9: (errors * 0 - 9, errors * 0 + 9)})
     assert equal["width_bins"] == []
+
+
+def test_errors_and_widths_of_a_logarithm_are_compared_on_its_scale():
+    draw = np.random.default_rng(0)
+    truth, half = 10.0 ** draw.normal(size=300), draw.uniform(0.1, 1.0, 300)
+    predicted = truth * 10.0 ** draw.normal(0, half / 1.645)
+    bounds = {0.9: (predicted / 10.0**half, predicted * 10.0**half)}
+    spread = predicted * half**2
+    truth[:2] = 0.0, np.nan  # without a logarithm, and not measured
+    small = {"size": {"small": np.arange(300) < 100}}
+    result = score_intervals(truth, predicted, bounds, spread, small, logarithmic=True)
+    off = np.abs(np.log10(predicted[2:] / truth[2:]))
+    ranks = {name: spearmanr(off, value[2:])[0] for name, value in (("width", half), ("spread", half**2))}
+    assert result["rank_correlation"] == pytest.approx(ranks)
+    assert 0.2 < ranks["width"] < 0.7  # of the values alone it is 0.9
+    places = np.array_split(np.argsort(half[2:]), 5)
+    assert [entry["error"] for entry in result["width_bins"]] == pytest.approx(
+        [off[at].mean() for at in places]
+    )
+    assert [entry["uncertainty"] for entry in result["width_bins"]] == pytest.approx(
+        [2 * half[2:][at].mean() for at in places]
+    )
+    assert [entry["error"] for entry in result["bins"]] == pytest.approx([off[at].mean() for at in places])
+    (entry,) = result["groups"]
+    assert entry["fold_error"] == pytest.approx(10.0 ** off[:98].mean())
+    assert entry["factor"] == pytest.approx(10.0 ** (2 * np.delete(half[:100], 1).mean()))
+    assert error_text(entry) == f"factor {format_metric(entry['fold_error'])}"
+    assert size_text(entry) == f"factor {format_metric(entry['factor'])}"

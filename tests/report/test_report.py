@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -253,7 +254,15 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
         bins = [{"uncertainty": 0.1, "error": 0.2}, {"uncertainty": 0.3, "error": 0.4}]
         by_level = [{"level": 0.5, "coverage": 0.4}]
         ranks = {"spread": None, "width": 0.31}
-        common = {"name": name, "unit": unit, "count": 20, "levels": levels, "groups": groups, "bins": bins}
+        common = {
+            "name": name,
+            "unit": unit,
+            "count": 20,
+            "levels": levels,
+            "groups": groups,
+            "bins": bins,
+            "logarithmic": False,
+        }
         return {
             **common,
             "by_level": by_level,
@@ -604,3 +613,12 @@ def test_other_rows_than_molecules_are_refused():
         MolsliceError, match="a report is about molecules; the rows of words.txt are sentences"
     ):
         measure(cast("Any", None), cast("Any", Sentences()), 10)
+
+
+def test_the_worst_and_the_best_predictions_of_a_logarithm_are_by_the_factor():
+    measured = SimpleNamespace(predictor=SimpleNamespace(is_logarithmic=lambda target: target == 1))
+    predicted, truth = np.array([10.0, 2e5, 3.0, 0.0]), np.array([1.0, 1e5, 3.0, 2.0])
+    assert np.argsort(sections._distances(measured, 0, predicted, truth)).tolist() == [2, 3, 0, 1]
+    factors = sections._distances(measured, 1, predicted, truth)
+    assert factors[:3] == pytest.approx([1.0, np.log10(2.0), 0.0])
+    assert factors[3] == np.inf

@@ -136,6 +136,18 @@ def test_a_mean_fold_error_is_of_positive_targets():
     predicted, truth = np.array([1.0, 20.0, 5.0, 3.0]), np.array([2.0, 10.0, np.nan, -1.0])
     measured = Measured.of("regression", predicted, truth, np.arange(4), "fold_error")
     assert measured.value == pytest.approx(2.0)
-    assert measured.standard_error == pytest.approx(0.0)
+    assert np.isnan(measured.standard_error)  # both are off by the same factor
     none = Measured.of("regression", predicted[3:], truth[3:], np.arange(1), "fold_error")
     assert np.isnan(none.value)
+
+
+@pytest.mark.parametrize("metric", ["roc_auc", "pr_auc", "mae"])
+def test_a_perfect_score_has_no_standard_error(metric):
+    """A few right rows do not show that others are right too."""
+    truth = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
+    predicted = truth if metric == "mae" else np.array([0.1, 0.7, 0.8, 0.2, 0.9])
+    measured = Measured.of("classification", predicted, truth, np.arange(5), metric)
+    assert measured.value == (0.0 if metric == "mae" else 1.0)
+    assert np.isnan(measured.standard_error)
+    wrong = Measured.of("classification", predicted[::-1] * 0.5, truth, np.arange(5), metric)
+    assert wrong.standard_error > 0
