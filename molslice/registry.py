@@ -80,6 +80,10 @@ class Registry(Generic[Member]):
         self._added[name] = member
         return member
 
+    def is_added(self, name: str) -> bool:
+        """Return whether the name was registered with `add`: other processes do not know it."""
+        return name in self._added
+
     def remove(self, name: str) -> None:
         """Remove a class registered with `add`; other names have no effect."""
         self._added.pop(name, None)

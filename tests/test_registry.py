@@ -20,7 +20,9 @@ def registry():
 
 
 def test_a_class_of_another_package_is_built_by_its_name(registry):
+    assert not registry.is_added("own")
     assert registry.add("own", Own) is Own
+    assert registry.is_added("own")
     assert "own" in registry.names()
     built = registry.build("own", AttentionSpec(8, 2))
     assert isinstance(built, Own)

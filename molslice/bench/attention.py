@@ -97,7 +97,8 @@ class BenchPlan(Plan):
             and all memory on a GPU.
 
     Raises:
-        MolsliceError: The precision or the device is unknown, or an entry cannot be built.
+        MolsliceError: The precision or the device is unknown, or an entry cannot be built or is registered
+            in this process only.
     """
 
     entries: tuple[WrittenEntry, ...]
@@ -124,6 +125,11 @@ class BenchPlan(Plan):
 
     def _build_once(self, entry: WrittenEntry) -> None:
         """Build the attentions of an entry, so that errors are reported before anything is measured."""
+        if ATTENTIONS.is_added(entry.name):
+            raise MolsliceError(
+                f"entry {entry.label!r}: it is registered in this process only, and each measurement runs in "
+                "a new one; put its file into molslice/attention"
+            )
         for dim in self.dims:
             spec = AttentionSpec(
                 dim=dim,

@@ -105,11 +105,15 @@ def plain_forms() -> dict[Any, Callable]:
 
 
 def _sort(
-    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
+    values: Tensor,
+    token_mask: Tensor,
+    descending: Tensor | None,
+    to_front: bool,
+    order_dtype: torch.dtype = torch.int32,
 ) -> tuple[Tensor, Tensor]:
     # ONNX does not say where NaN is sorted, so padding is infinite here.
     ranked, order = sort_by_torch(values, token_mask, descending, to_front, torch.inf)
-    return _arrange(ranked, BY_TOKEN), _arrange(order.int(), BY_COLUMN)
+    return _arrange(ranked, BY_TOKEN), _arrange(order.to(order_dtype), BY_COLUMN)
 
 
 def _arrange(columns: Tensor, layout: str) -> Tensor:

@@ -58,12 +58,12 @@ def evaluate(
 
     Returns:
         `split`, `rows` (that can be read), `noun` (the name of a row), `failed`, `metric`, `targets` (for
-        each: `name`, `unit`, `count`, and the metric, or all metrics of several classes), `parameters`,
-        `parameters_without_embeddings` and `seconds`. Targets of molecules have the `standard_error` of the
-        primary metric over samples of molecules, whose rows are drawn together; None if it is not defined.
-        For molecules also `molecules` (their number, of which some may have several rows), `refusals`, the
-        failed rows by reason (see `Refusals.report`), and `atoms`, the order of the atoms. A model of
-        `molslice fit` has neither parameters nor atoms.
+        each: `name`, `unit`, `count` (of labels, predicted tokens or steps), and the metric, or all metrics
+        of several classes), `parameters`, `parameters_without_embeddings` and `seconds`. Targets of molecules
+        have the `standard_error` of the primary metric over samples of molecules, whose rows are drawn
+        together; None if it is not defined. For molecules also `molecules` (their number, of which some may
+        have several rows), `refusals`, the failed rows by reason (see `Refusals.report`), and `atoms`, the
+        order of the atoms. A model of `molslice fit` has neither parameters nor atoms.
 
     Raises:
         MolsliceError: A row cannot be read although `strict` is set, the split does not exist or has no
@@ -169,8 +169,10 @@ def _evaluate_rows(
     truth = np.asarray(dataset.targets[rows])
     values, measures = task.metrics(results, truth), task.measures
     known = np.isfinite(truth)
-    # a measure of a target counts its labels, another one the rows with a label
-    counts = dict(zip(dataset.target_names, known.sum(0), strict=True))
+    # a measure of a target counts its labels, another one the rows with a label; the targets of tokens and
+    # actions are themselves the numbers of predicted tokens and steps of each row
+    of_target = truth.astype(np.float64) if dataset.kind in ("tokens", "actions") else known
+    counts = dict(zip(dataset.target_names, of_target.sum(0), strict=True))
     return {
         "split": split,
         "rows": len(rows),

@@ -57,14 +57,21 @@ def _triton_for(columns: Tensor) -> ModuleType | None:
 
 @torch.library.custom_op("molslice::sort_columns", mutates_args=())
 def sort_op(
-    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
+    values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool, order_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Sort columns [B, G, C, N] as `molslice.ops.sorting.sort_columns`, with flags [B or 1, G, C].
+
+    Args:
+        values: The columns.
+        token_mask: True at real tokens [B, N].
+        descending: The flags of the columns in descending order; None for none.
+        to_front: See `molslice.ops.sorting.sort_columns`.
+        order_dtype: `index_dtype` of N. An exported program runs with the type that it was traced with.
 
     Returns:
         The sorted values, in layout by token, and the token of each rank, in layout by column.
     """
-    ranked, order = _empty_sorted(values)
+    ranked, order = _empty_sorted(values, order_dtype)
     _sort_into(values, token_mask, descending, to_front, ranked, order)
     return ranked, order
 
@@ -137,12 +144,12 @@ def permute_by_torch(values: Tensor, order: Tensor, inverse: bool) -> Tensor:
     return torch.zeros_like(values).scatter(-1, index, values) if inverse else values.gather(-1, index)
 
 
-def _empty_sorted(values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-    order = empty_columns(values, BY_COLUMN, index_dtype(values.shape[-1]))
+def _empty_sorted(values: Tensor, order_dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    order = empty_columns(values, BY_COLUMN, order_dtype)
     return empty_columns(values, BY_TOKEN, values.dtype), order
 
 
-sort_op.register_fake(_empty_sorted)
+sort_op.register_fake(lambda values, *others: _empty_sorted(values, others[-1]))
 sorted_op.register_fake(lambda values, *_: empty_columns(values, BY_TOKEN, values.dtype))
 permute_op.register_fake(lambda values, *others: empty_columns(values, others[-1], values.dtype))
 

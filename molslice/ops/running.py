@@ -24,6 +24,8 @@ def running_sum(
         The sums, and top.
     """
     length = exponent.shape[-1]
+    if not length:
+        return value, exponent
     top = exponent.detach().cummax(-1).values  # a shift that cancels, so it needs no gradient
     chunk = min(_CHUNK, length)
     missing = -length % chunk
@@ -54,6 +56,8 @@ def running_product(
     no token is real, keys are zero and exponents very low, but finite.
     """
     length = exponent.shape[-1]
+    if not length:
+        return value
     top = exponent.detach().cummax(-1).values
     chunk = min(_CHUNK, length)
     missing = -length % chunk

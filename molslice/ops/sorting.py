@@ -98,7 +98,8 @@ class _Sort(torch.autograd.Function):
     def forward(
         values: Tensor, token_mask: Tensor, descending: Tensor | None, to_front: bool
     ) -> tuple[Tensor, Tensor]:
-        return column_ops.sort_op(values, token_mask, descending, to_front)
+        order_dtype = index_dtype(values.shape[-1])
+        return column_ops.sort_op(values, token_mask, descending, to_front, order_dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401

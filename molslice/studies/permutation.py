@@ -200,8 +200,9 @@ def _row(
 
 
 def _symmetry(encoder: Encoder) -> str:
-    """Return the symmetry that the attention declares for its options."""
-    return next(module for module in encoder.modules() if isinstance(module, Attention)).traits.symmetry
+    """Return the symmetry that the attention declares for its options; a causal form is ordered."""
+    attention = next(module for module in encoder.modules() if isinstance(module, Attention))
+    return "ordered" if attention.spec.causal else attention.traits.symmetry
 
 
 def _shuffled(token_mask: Bool[Tensor, "B N"], seed: int) -> Int[Tensor, "B N"]:

@@ -237,8 +237,10 @@ def check_cross(subject: Subject) -> None:
     change = (attention(tokens, other).tokens - before).abs().amax((1, 2))
     assert change.min() > 1e-3, "the memory has no effect"
     empty = torch.zeros_like(with_memory.memory_mask)
-    nothing = attention(tokens, replace(with_memory, memory_mask=empty)).tokens
-    close(nothing, torch.zeros_like(nothing), "the result of an empty memory")
+    for count in (empty.shape[1], 0):
+        no_memory = replace(with_memory, memory=with_memory.memory[:, :count], memory_mask=empty[:, :count])
+        nothing = attention(tokens, no_memory).tokens
+        close(nothing, torch.zeros_like(nothing), "the result of an empty memory")
 
 
 def check_vmap(subject: Subject) -> None:

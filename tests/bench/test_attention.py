@@ -36,6 +36,15 @@ def test_what_cannot_be_measured_is_refused_by_name(entries, changes, message):
         plan(entries, **changes)
 
 
+def test_an_attention_that_other_processes_do_not_know_is_refused():
+    ATTENTIONS.add("own", type("Own", (ATTENTIONS.find("mean"),), {}))
+    try:
+        with pytest.raises(MolsliceError, match="entry 'own': it is registered in this process only"):
+            plan("own")
+    finally:
+        ATTENTIONS.remove("own")
+
+
 def test_sizes_are_sorted_and_each_once():
     sizes = plan(lengths=(16, 8, 16), dims=(8, 4), batch_sizes=(2, 1)).sizes()
     assert [size.length for size in sizes] == [8, 16] * 4

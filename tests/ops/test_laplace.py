@@ -71,7 +71,11 @@ def test_padding_may_hold_anything():
 
 def test_no_real_key_gives_zero():
     query, key, potential, value, mask = draw(5, 70)
-    assert not laplace_mix(query, key, potential, value, torch.zeros_like(mask)).any()
+    for count in (70, 0):
+        keys = key[..., :count], potential[..., :count], value[:, :, :count]
+        mixed = laplace_mix(query, *keys, torch.zeros_like(mask)[:, :count])
+        assert mixed.shape == (2, 3, 5, 4)
+        assert not mixed.any()
 
 
 def test_single_precision_holds_over_a_wide_range():

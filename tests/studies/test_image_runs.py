@@ -53,6 +53,15 @@ def test_maps_are_drawn_on_an_image_of_the_data(readout, tokens, train_run, tmp_
     assert found.files["png"].stat().st_size > 1000
 
 
+@pytest.mark.parametrize(("causal", "symmetry"), [(False, "equivariant"), (True, "ordered")])
+def test_a_causal_attention_is_not_called_equivariant(causal, symmetry, train_run, tmp_path):
+    run = train_run(f"causal_{causal}", readout="mean", causal=causal)
+    found = run_study("permutation", tmp_path, runs=(run,), quiet=True)
+    with found.files["csv"].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["symmetry"] for row in rows} == {symmetry}
+
+
 def test_maps_of_pixels_are_drawn_along_the_sequence(train_run, tmp_path):
     run = train_run("pixels", {"tokens": "pixels", "patch": 1})
     found = run_study("maps", tmp_path, runs=(run,), options={"layer": 1}, quiet=True)

@@ -224,8 +224,10 @@ def trained(tmp_path_factory):
     loaded = load_model(folder / "run")
     from molslice.data import build_dataset
 
-    dataset = build_dataset(config.data.name, dict(config.data.options))
-    again = evaluate(loaded, dataset, "test", progress=False)
+    again = []
+    for context in (0, 4):
+        dataset = build_dataset(config.data.name, {**config.data.options, "context": context})
+        again.append(evaluate(loaded, dataset, "test", progress=False))
     shutil.rmtree(data)
     shutil.rmtree(folder / "cache")
     return folder / "run", summary, again
@@ -236,11 +238,18 @@ def test_a_trained_model_knows_the_text_without_its_data(trained):
     assert summary["metric"] == "perplexity"
     assert summary["noun"] == "windows"
     assert summary["test"]["perplexity"]["next_token"] < 1.3  # of five words
-    assert again["targets"][0]["perplexity"] == pytest.approx(
+    assert again[0]["targets"][0]["perplexity"] == pytest.approx(
         summary["test"]["perplexity"]["next_token"], rel=1e-4
     )
     result = generate(load_model(run / "model.safetensors"), "two three", 8, temperature=0)
     assert result.text == "two three four five one two three four five one"
+
+
+def test_a_perplexity_counts_the_predicted_tokens_whatever_the_windows(trained):
+    first, second = trained[2]
+    assert first["rows"] < second["rows"]
+    for result in (first, second):
+        assert result["targets"][0]["count"] == 31 * 5  # the end of the line follows the last word
 
 
 def test_the_command_prints_the_text(trained, capsys):

@@ -166,8 +166,10 @@ def test_actions_stay_within_the_space_and_are_seen_as_they_were_taken(path):
 
 
 def test_the_error_is_evaluated_and_needs_no_environment(policy, path):
-    result = evaluate(policy, build_dataset("d4rl", _options(path)), "valid", progress=False)
+    dataset = build_dataset("d4rl", _options(path))
+    result = evaluate(policy, dataset, "valid", progress=False)
     (target,) = result["targets"]
+    assert target["count"] == dataset.lengths[dataset.rows("valid")].sum() > result["rows"]  # steps
     assert result["metric"] == "mse"
     assert 0.0 < target["mse"] < 0.1  # the noise of the recorded actions has 0.01, their spread 0.33
     assert result["noun"] == "windows"
