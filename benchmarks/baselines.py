@@ -58,16 +58,16 @@ def load_parts(arguments: argparse.Namespace) -> dict[str, Part]:
         table = pd.read_csv(arguments.data / "raw" / "data.csv.gz")
         # This file is part of the repository, so unpickling it is safe. It contains numpy arrays.
         split = torch.load(arguments.data / "split_dict.pt", weights_only=False)
-        tables = {part: table.iloc[split[part]] for part in ("train", "valid", "test")}
+        tables = {name: table.iloc[split[name]] for name in ("train", "valid", "test")}
     else:
         paths = {"train": arguments.data, "valid": arguments.valid, "test": arguments.test}
-        tables = {part: pd.read_csv(path) for part, path in paths.items() if path is not None}
+        tables = {name: pd.read_csv(path) for name, path in paths.items() if path is not None}
     if "valid" not in tables:
         raise ValueError("--data is a CSV file: --valid is needed to choose hyperparameters")
     if arguments.train_rows:
         order = np.random.default_rng(0).permutation(len(tables["train"]))[: arguments.train_rows]
         tables["train"] = tables["train"].iloc[np.sort(order)]
-    return {part: read_part(table, arguments) for part, table in tables.items()}
+    return {name: read_part(table, arguments) for name, table in tables.items()}
 
 
 def read_part(table: pd.DataFrame, arguments: argparse.Namespace) -> Part:
@@ -145,9 +145,9 @@ def measure_boosting(parts: dict[str, Part], descriptors: bool, seeds: int, thre
     """Choose hyperparameters by validation MAE, fit with each seed, and return the MAE of every split."""
     start = time.perf_counter()
     pool = Parallel(n_jobs=threads)
-    features = {part: featurize(rows.smiles, descriptors, pool) for part, rows in parts.items()}
+    features = {split: featurize(rows.smiles, descriptors, pool) for split, rows in parts.items()}
     useful = find_useful(features["train"])
-    features = {part: table[:, useful] for part, table in features.items()}
+    features = {split: table[:, useful] for split, table in features.items()}
     featurized = time.perf_counter()
     given = features["train"], parts["train"].targets
     searched = cast(Models, pool(delayed(fit)(*given, options, 0) for options in GRID))
@@ -164,13 +164,14 @@ def measure_boosting(parts: dict[str, Part], descriptors: bool, seeds: int, thre
     others = cast(Models, pool(delayed(fit)(*given, GRID[best], seed) for seed in range(1, seeds)))
     models = [searched[best], *others]
     errors = {
-        part: [mae(model.predict(features[part]), rows) for model in models] for part, rows in parts.items()
+        split: [mae(model.predict(features[split]), rows) for model in models]
+        for split, rows in parts.items()
     }
     return {
         "options": GRID[best],
         "trials": trials,
         "features": int(useful.sum()),
-        **{part: summarize(values) for part, values in errors.items()},
+        **{split: summarize(values) for split, values in errors.items()},
         "seconds": {
             "features": round(featurized - start, 1),
             "search": round(chose - featurized, 1),
@@ -199,7 +200,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     parts = load_parts(arguments)
     median = float(np.median(parts["train"].targets))
     constant = {
-        part: summarize([mae(np.full(len(rows.smiles), median), rows)]) for part, rows in parts.items()
+        split: summarize([mae(np.full(len(rows.smiles), median), rows)]) for split, rows in parts.items()
     }
     results: dict[str, Any] = {"median": {"median": median, **constant}}
     for name, descriptors in (("morgan_and_descriptors", True), ("morgan", False)):
@@ -208,7 +209,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "data": arguments.data.name,
         "target_column": arguments.target_column,
-        "rows": {part: len(rows.smiles) for part, rows in parts.items()},
+        "rows": {split: len(rows.smiles) for split, rows in parts.items()},
         "threads": arguments.threads,
         "baselines": results,
     }
@@ -240,11 +241,11 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     path = record(arguments.name, payload, arguments.out)
     for name, result in payload["baselines"].items():
-        for part in ("valid", "test"):
-            if part in result:
-                error = result[part]
+        for split in ("valid", "test"):
+            if split in result:
+                error = result[split]
                 text = rounded_error(error["mae_mean"], error["mae_sd"])
-                sys.stdout.write(f"{name:24s} {part:6s} {text}\n")
+                sys.stdout.write(f"{name:24s} {split:6s} {text}\n")
     sys.stderr.write(f"written to {path}\n")
     return 0
 

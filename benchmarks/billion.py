@@ -79,28 +79,28 @@ class Parts:
     def collect_predictions(self) -> None:
         """Unpack the predictions and write a CSV file."""
         stops = np.cumsum([len(chunk) for chunk in self.chunks])
-        parts = [
+        pickled = [
             pickle.dumps((chunk, TableRows(values, [None] * len(chunk)), 0))
             for chunk, values in zip(self.chunks, np.split(self.predicted.values, stops[:-1]), strict=True)
         ]
         out = self.scratch / "predicted.csv"
-        self.seconds = self._collected(parts, lambda engine: self._write_predictions(out, engine))
-        self.bytes["prediction"] = sum(map(len, parts)) / self.rows
+        self.seconds = self._collected(pickled, lambda engine: self._write_predictions(out, engine))
+        self.bytes["prediction"] = sum(map(len, pickled)) / self.rows
         self.bytes["csv"] = out.stat().st_size / (COPIES * self.rows)
 
     def collect_molecules(self) -> None:
         """Unpack the arrays and write a store."""
         pairs = zip(self.chunks, self.packed, strict=True)
-        parts = [pickle.dumps((chunk, part, 0)) for chunk, part in pairs]
+        pickled = [pickle.dumps((chunk, arrays, 0)) for chunk, arrays in pairs]
         out = self.scratch / "store"
-        self.seconds = self._collected(parts, lambda engine: self._write_store(out, engine))
-        self.bytes["arrays"] = sum(map(len, parts)) / self.rows
+        self.seconds = self._collected(pickled, lambda engine: self._write_store(out, engine))
+        self.bytes["arrays"] = sum(map(len, pickled)) / self.rows
         self.bytes["store"] = sum(path.stat().st_size for path in out.iterdir()) / (COPIES * self.rows)
         shutil.rmtree(out)
 
-    def _collected(self, parts: list[bytes], write: Callable[[Any], None]) -> float:
+    def _collected(self, pickled: list[bytes], write: Callable[[Any], None]) -> float:
         start = time.process_time()
-        write(lambda: (pickle.loads(part) for _ in range(COPIES) for part in parts))
+        write(lambda: (pickle.loads(content) for _ in range(COPIES) for content in pickled))
         return (time.process_time() - start) / COPIES
 
     def _write_predictions(self, out: Path, results: Callable[[], Iterator[Any]]) -> None:
@@ -108,7 +108,7 @@ class Parts:
 
     def _write_store(self, out: Path, results: Callable[[], Iterator[Any]]) -> None:
         def engine(rows: Any, *_: object) -> Any:  # noqa: ANN401
-            return ((rows.piece(chunk, position), part) for chunk, part, position in results())
+            return ((rows.piece(chunk, position), arrays) for chunk, arrays, position in results())
 
         prepare_files([self.file], out, how=Featurizing(workers=0), engine=engine, progress=False)
 

@@ -79,7 +79,7 @@ def main() -> None:
             "start_seconds": started,
             "prepare_seconds": prepared,
             "chemprop": version("chemprop"),
-            "parameters": sum(one.numel() for one in model.parameters()),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
         }
     )
     trainer.fit(model, loader)

@@ -49,15 +49,18 @@ def _fields(cls: type, **first: Schema) -> Schema:
     return _mapping({**first, **properties}, required, cls)
 
 
-def _is_required(one: dataclasses.Field[Any]) -> bool:
-    return one.default is one.default_factory is dataclasses.MISSING
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _options(registry: Registry[Any], name: str, section: type) -> Schema:
     """Return the schema of one data set or attention: the fields of the section and the member's options."""
     hints, options = registry.hints(name), registry.options(name)
-    given = {key: _with_default(_type(hints.get(key, Any)), one.default) for key, one in options.items()}
-    needed = [key for key, one in options.items() if one.default is one.empty]
+    given = {
+        key: _with_default(_type(hints.get(key, Any)), parameter.default)
+        for key, parameter in options.items()
+    }
+    needed = [key for key, parameter in options.items() if parameter.default is parameter.empty]
     fields = _fields(section, name={"const": name})["properties"]
     return _mapping({**fields, **given}, ["name", *needed], registry.find(name))
 
@@ -84,9 +87,9 @@ def _docstring(cls: type) -> tuple[str, dict[str, str]]:
     """
     texts: list[str] = []
     arguments: dict[str, str] = {}
-    for one in cls.__mro__:
-        sections = _sections(one)
-        if one is cls and sections and sections[0].kind.value == "text":
+    for base in cls.__mro__:
+        sections = _sections(base)
+        if base is cls and sections and sections[0].kind.value == "text":
             texts = [_unwrapped(text) for text in sections[0].value.split("\n\n")]
         for section in sections:
             if section.kind.value in ("parameters", "attributes"):
@@ -136,7 +139,7 @@ def _type(hint: Any) -> Schema:  # noqa: ANN401
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _fields(hint)
     if origin is Literal:
-        return {"enum": [*arguments, *(int(one) for one in arguments if str(one).isdecimal())]}
+        return {"enum": [*arguments, *(int(argument) for argument in arguments if str(argument).isdecimal())]}
     if origin in (typing.Union, types.UnionType):
         forms = [_type(argument) for argument in arguments]
         distinct = [form for place, form in enumerate(forms) if form not in forms[:place]]

@@ -204,8 +204,10 @@ def main(argv: list[str] | None = None) -> None:
         "results": measure(smiles, options.rounds, options.slow_rows),
     }
     print(record("featurizing", payload, options.out))
-    for one in payload["results"]:
-        print(f"{one['name']:12} {one['microseconds']:9.1f} us  {one['ratio_to_rdkit']:6.2f} x rdkit")
+    for result in payload["results"]:
+        print(
+            f"{result['name']:12} {result['microseconds']:9.1f} us  {result['ratio_to_rdkit']:6.2f} x rdkit"
+        )
 
 
 if __name__ == "__main__":

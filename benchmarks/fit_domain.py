@@ -67,16 +67,16 @@ def measure(data: Path, name: str, draw: str) -> dict[str, Any]:
     truth = test["y"].to_numpy()
     off = np.abs(predicted.values[:, 0] - truth)
     held = (predicted.lower[:, 0] <= truth) & (truth <= predicted.upper[:, 0])
-    found = np.array([one.place if one else "" for one in predicted.domain])
+    places = np.array([row_domain.place if row_domain else "" for row_domain in predicted.domain])
     rows = [
         {
             "domain": place,
-            "rows": int((found == place).sum()),
-            "error": float(off[found == place].mean()),
-            "coverage": float(held[found == place].mean()),
+            "rows": int((places == place).sum()),
+            "error": float(off[places == place].mean()),
+            "coverage": float(held[places == place].mean()),
         }
         for place in PLACES
-        if (found == place).any()
+        if (places == place).any()
     ]
     cross_validated = about["results"][0]["cross_validated"]
     rule = {"edge": about["domain"]["edge"], "like": about["domain"]["like"]}
@@ -91,8 +91,8 @@ def drawn(path: Path, target: str, draw: str) -> tuple[pd.DataFrame, pd.DataFram
     table = table.iloc[random.permutation(len(table))[:MOST]].reset_index(drop=True)
     if draw == "series":
         described = [_describe(text) for text in table["smiles"]]
-        table = table[[one is not None for one in described]].reset_index(drop=True)
-        index = CountIndex.from_counts(np.stack([one for one in described if one is not None]))
+        table = table[[counts is not None for counts in described]].reset_index(drop=True)
+        index = CountIndex.from_counts(np.stack([counts for counts in described if counts is not None]))
         nearest = np.max([index.similarities(index.dense(row)) for row in range(SEEDS)], axis=0)
         order = np.argsort(-nearest, kind="stable")
         table = table.iloc[[*order[:TRAIN], *random.permutation(order[TRAIN:])]]

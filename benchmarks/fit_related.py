@@ -52,9 +52,9 @@ def main() -> int:
     for _, result in run_all(measure, calls, args.processes):
         fits.append(result)
         sys.stderr.write(f"{result}\n")
-    fits.sort(key=lambda one: ([*PAIRS].index(one["pair"]), one["seed"]))
+    fits.sort(key=lambda entry: ([*PAIRS].index(entry["pair"]), entry["seed"]))
     sizes = {"train_rows": TRAIN, "test_rows": TEST, "related_rows": RELATED}
-    pairs = [summarize(name, [one for one in fits if one["pair"] == name]) for name in PAIRS]
+    pairs = [summarize(name, [entry for entry in fits if entry["pair"] == name]) for name in PAIRS]
     print(record("fit_related", {**sizes, "quality": "fast", "pairs": pairs, "fits": fits}, args.out))
     return 0
 
@@ -98,7 +98,7 @@ def drawn(file: Path, target: str, count: int, draw: np.random.Generator) -> pd.
 def summarize(name: str, fits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return means and standard deviations over the seeds of one pair."""
     columns = {
-        f"{label}_{error}": [one[label][error] for one in fits]
+        f"{label}_{error}": [entry[label][error] for entry in fits]
         for label in ("without", "with")
         for error in ("held_out", "cross_validated")
     }

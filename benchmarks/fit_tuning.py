@@ -51,12 +51,12 @@ def measure(entry: str, seed: int, known: int, new: int, settings: int) -> dict[
                 "seconds": about["seconds"],
             }
     trials = about["tuning"]
-    chosen = [one for one in trials if one["chosen"]]
+    chosen = [trial for trial in trials if trial["chosen"]]
     result["trials"] = {
         "count": len(trials),
-        "seconds": sum(one["seconds"] for one in trials),
-        "cross_validated": [one["cross_validated"] for one in (trials[0], chosen[-1])],
-        "chosen": [one["settings"] for one in chosen],
+        "seconds": sum(trial["seconds"] for trial in trials),
+        "cross_validated": [trial["cross_validated"] for trial in (trials[0], chosen[-1])],
+        "chosen": [trial["settings"] for trial in chosen],
     }
     return result
 

@@ -59,7 +59,7 @@ def measure(rows: list[tuple[str, str]], split: str, *, has_classes: bool) -> di
         numbers = {name: place for place, name in enumerate(dict.fromkeys(names[row] for row in order))}
         order = order[np.argsort([numbers[names[row]] for row in order], kind="stable")]
     half = len(rows) // 2
-    learned, new = [[rows[row] for row in part] for part in (order[:half], order[half:])]
+    learned, new = [[rows[row] for row in chosen] for chosen in (order[:half], order[half:])]
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "learned.csv"
         with table.open("w", newline="") as stream:
@@ -81,7 +81,7 @@ def measure(rows: list[tuple[str, str]], split: str, *, has_classes: bool) -> di
         for place in range(len(BINS) - 1)
         if (places == place).any()
     ]
-    gaps = sum(one["count"] * abs(one["probability"] - one["share"]) for one in bins)
+    gaps = sum(entry["count"] * abs(entry["probability"] - entry["share"]) for entry in bins)
     return {"learned": len(learned), "new": len(new), "error": gaps / len(probability), "bins": bins}
 
 

@@ -114,7 +114,7 @@ def molecule_steps(batch: int, length: int, width: int, options: argparse.Namesp
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=masked)
 
     def attend_by_kernel() -> Tensor:
-        packed = torch.stack([part.transpose(1, 2) for part in (query, key, value)], 2)
+        packed = torch.stack([tensor.transpose(1, 2) for tensor in (query, key, value)], 2)
         return packed_attention(packed, bias, mask)[0]
 
     by_token = value.transpose(1, 2)

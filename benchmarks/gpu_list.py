@@ -387,7 +387,7 @@ def check_losses(attention: str, variant: str, options: argparse.Namespace) -> N
 def differences_of(losses: list[float], others: list[float]) -> Numbers:
     """Compare the losses of two runs."""
     differences = [abs(a - b) for a, b in zip(losses, others, strict=True)]
-    first = next((number for number, one in enumerate(differences) if one), None)
+    first = next((number for number, difference in enumerate(differences) if difference), None)
     return {"largest": max(differences), "first_step_that_differs": first, "first_20": differences[:20]}
 
 

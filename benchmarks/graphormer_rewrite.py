@@ -150,8 +150,8 @@ class Layer(nn.Module):
     def attend(self, tokens: Tensor, bias: Tensor) -> Tensor:
         """Return the mixed values [B, 1 + N, D]."""
         query, key, value = (
-            part(tokens).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            linear(tokens).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
         )
         scores = query * query.shape[-1] ** -0.5 @ key.transpose(2, 3) + bias
         weights = F.dropout(torch.softmax(scores, dim=3), self.dropout, self.training)

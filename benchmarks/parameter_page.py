@@ -159,12 +159,12 @@ def describe(config: RunConfig, classes: int | None = None) -> DataSpec:
     return Cutting.of(config.data.options).describe(classes, size, size, 3)
 
 
-def difference(ours: int, millions: str) -> str:
-    """Return ours minus a printed count, in millions and percent, or `0` if ours rounds to that count."""
+def difference(parameters: int, millions: str) -> str:
+    """Return a count minus a printed one, in millions and percent, or `0` if it rounds to that one."""
     digits = len(millions.partition(".")[2])
-    if f"{ours / 1e6:.{digits}f}" == millions:
+    if f"{parameters / 1e6:.{digits}f}" == millions:
         return "0"
-    change = ours / 1e6 - float(millions)
+    change = parameters / 1e6 - float(millions)
     return f"{change:+.2f} M ({change / float(millions):+.1%})"
 
 
@@ -172,8 +172,8 @@ def printed_table(rows: list[Printed]) -> str:
     """Return the table of the counts that a paper prints."""
     cells = []
     for row in rows:
-        ours = count_printed(row)
-        numbers = [f"{row.millions} M", f"{ours:,}", difference(ours, row.millions)]
+        parameters = count_printed(row)
+        numbers = [f"{row.millions} M", f"{parameters:,}", difference(parameters, row.millions)]
         cells.append([row.model, row.settings, f"`{row.attention}`", *numbers, row.why])
     return left_aligned(["model", "configuration", "attention", "paper", "ours", "difference", "why"], cells)
 
@@ -201,8 +201,8 @@ def arena_section() -> str:
         if path.stem.endswith("_small"):
             continue
         counts, refused = compare(load_config(path))
-        lists = [", ".join(f"`{one}`" for one in names) or "-" for names in (above_limit(counts), refused)]
-        rows.append([f"`{path.relative_to(CONFIGS)}`", *(f"{counts[one]:,}" for one in SHOWN), *lists])
+        lists = [", ".join(f"`{name}`" for name in names) or "-" for names in (above_limit(counts), refused)]
+        rows.append([f"`{path.relative_to(CONFIGS)}`", *(f"{counts[name]:,}" for name in SHOWN), *lists])
     header = ["", *(f"`{name}`" for name in SHOWN), f"above {MORE_ALLOWED:.0%}", "refused"]
     return f"{ARENA}\n{markdown(header, rows)}\n"
 

@@ -356,15 +356,15 @@ def billion_rates() -> str:
     """Return the time and the bytes of each stage of a plan for a billion molecules."""
     result = load("billion")
     times, sizes = result["microseconds"], {name: f"{size:.0f}" for name, size in result["bytes"].items()}
-    read, one = f"{sizes['smiles']} read, {sizes['task']} sent", "one process"
+    read, one_process = f"{sizes['smiles']} read, {sizes['task']} sent", "one process"
     rows = [
         ("read", "one reader", times["read"], read),
         ("featurize", "workers of `prepare`", times["featurize"], f"{sizes['arrays']} sent"),
         ("featurize and predict", "workers of `predict`", times["predict"], f"{sizes['prediction']} sent"),
-        ("collect predictions", one, times["collect_predictions"], f"{sizes['csv']} written"),
-        ("Ray, for a part of `predict`", one, ray_microseconds(result, "predict"), ""),
-        ("collect arrays", one, times["collect_molecules"], f"{sizes['store']} written"),
-        ("Ray, for a part of `prepare`", one, ray_microseconds(result, "prepare"), ""),
+        ("collect predictions", one_process, times["collect_predictions"], f"{sizes['csv']} written"),
+        ("Ray, for a part of `predict`", one_process, ray_microseconds(result, "predict"), ""),
+        ("collect arrays", one_process, times["collect_molecules"], f"{sizes['store']} written"),
+        ("Ray, for a part of `prepare`", one_process, ray_microseconds(result, "prepare"), ""),
     ]
     cells = [[stage, where, f"{time:,.1f}", size] for stage, where, time, size in rows]
     return markdown(["part", "where", "processor time (µs)", "bytes"], cells)
@@ -878,19 +878,19 @@ def paper_pairs() -> str:
     for table in paper_tables():
         unit = UNITS[table["unit"]]
         for place, (name, column) in enumerate(table["columns"].items()):
-            ours = test_results(column.get("results", ()))
+            measured = test_results(column.get("results", ()))
             known = [
-                (method, ours[row["entry"]], float(row["values"][place]))
+                (method, measured[row["entry"]], float(row["values"][place]))
                 for method, row in table["rows"].items()
-                if row["values"][place] is not None and row["entry"] in ours and not UNPAIRED & row.keys()
+                if row["values"][place] is not None and row["entry"] in measured and not UNPAIRED & row.keys()
             ]
             for (first, values, value), (second, others, other) in itertools.combinations(known, 2):
                 difference = welch_difference(values, others)
                 verdicts.append(verdict(value - other, difference))
                 if verdicts[-1] != "undecided":
                     published = f"{value - other:+.{unit.digits + 1}f}"
-                    ours_with_interval = with_interval(difference, unit)
-                    rows.append([name, f"{first} - {second}", published, ours_with_interval, verdicts[-1]])
+                    measured_difference = with_interval(difference, unit)
+                    rows.append([name, f"{first} - {second}", published, measured_difference, verdicts[-1]])
     text = (
         f"Of {len(verdicts)} pairs, {verdicts.count('same')} have the published order, "
         f"{verdicts.count('opposite')} the opposite order, and {verdicts.count('undecided')} are undecided: "

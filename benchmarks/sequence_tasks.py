@@ -260,17 +260,17 @@ def measure(name: str, label: str, config: RunConfig, run: Path) -> dict[str, An
 def summarize(experiment: Experiment, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the mean and standard deviation of each entry over its seeds, and the published number."""
     rows = []
-    for label, own in group_by(runs, lambda run: run["label"]).items():
-        values = [run["value"] for run in own]
+    for label, entry_runs in group_by(runs, lambda run: run["label"]).items():
+        values = [run["value"] for run in entry_runs]
         rows.append(
             {
                 "label": label,
-                "seeds": len(own),
-                "parameters": own[0]["summary"]["parameters"],
+                "seeds": len(entry_runs),
+                "parameters": entry_runs[0]["summary"]["parameters"],
                 "test": spread(values),
                 "published": experiment.published.get(label),
-                "seconds": statistics.fmean(run["summary"]["seconds"] for run in own),
-                "steps": own[0]["summary"]["steps"],
+                "seconds": statistics.fmean(run["summary"]["seconds"] for run in entry_runs),
+                "steps": entry_runs[0]["summary"]["steps"],
             }
         )
     return rows
@@ -280,13 +280,13 @@ def agreement(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return Kendall's tau between the measured and the published order, and the pairs in reversed order."""
     known = [row for row in rows if row["published"] is not None]
     signs, turned = [], []
-    for one, other in itertools.combinations(known, 2):
-        ours = one["test"]["mean"] - other["test"]["mean"]
-        theirs = one["published"] - other["published"]
-        if ours * theirs:
-            signs.append(1 if ours * theirs > 0 else -1)
+    for first, second in itertools.combinations(known, 2):
+        measured = first["test"]["mean"] - second["test"]["mean"]
+        published = first["published"] - second["published"]
+        if measured * published:
+            signs.append(1 if measured * published > 0 else -1)
             if signs[-1] < 0:
-                turned.append([one["label"], other["label"]])
+                turned.append([first["label"], second["label"]])
     return {"pairs": len(signs), "kendall_tau": sum(signs) / len(signs) if signs else None, "turned": turned}
 
 
@@ -307,7 +307,9 @@ def main() -> None:
     overrides = [tuple(item.split("=", 1)) for item in options.set]
     names = options.only.split(",")
     if options.only in GROUPS:
-        names = [name for name, one in EXPERIMENTS.items() if one.needs_gpu == GROUPS[options.only]]
+        names = [
+            name for name, experiment in EXPERIMENTS.items() if experiment.needs_gpu == GROUPS[options.only]
+        ]
     calls = []
     for name in names:
         experiment = EXPERIMENTS[name]

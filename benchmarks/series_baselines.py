@@ -87,7 +87,7 @@ def predict_dtw(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray: 
 def predict_rocket(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:  # noqa: ARG001
     """Return the classes of ridge regression on random convolutions."""
     build = of_aeon("convolution_based", "RocketClassifier")
-    padded, asked = (part.values.transpose(1, 2).numpy() for part in (train, test))
+    padded, asked = (cases.values.transpose(1, 2).numpy() for cases in (train, test))
     return build(n_kernels=10_000, random_state=seed).fit(padded, train.labels).predict(asked)
 
 
@@ -111,7 +111,8 @@ def of_aeon(module: str, name: str) -> Callable[..., Any]:
 def predict_boosting(train: Part, test: Part, seed: int, epochs: int) -> np.ndarray:  # noqa: ARG001
     """Return the classes of boosted trees on the values of all steps, missing at padding."""
     table, asked = (
-        part.values.masked_fill(~part.mask[..., None], torch.nan).flatten(1).numpy() for part in (train, test)
+        cases.values.masked_fill(~cases.mask[..., None], torch.nan).flatten(1).numpy()
+        for cases in (train, test)
     )
     known = np.isfinite(table).any(0)  # steps that no training case reaches cannot be binned
     model = HistGradientBoostingClassifier(

@@ -304,7 +304,8 @@ def bootstrap_interval(logarithms: Sequence[Sequence[float]]) -> list[float] | N
     """
     if len(logarithms) < FEWEST_SETS:
         return None
-    sums, counts = np.array([sum(one) for one in logarithms]), np.array([len(one) for one in logarithms])
+    sums = np.array([sum(of_set) for of_set in logarithms])
+    counts = np.array([len(of_set) for of_set in logarithms])
     drawn = np.random.default_rng(0).integers(len(sums), size=(RESAMPLES, len(sums)))
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     return np.exp(np.quantile(means, [0.025, 0.975])).tolist()
@@ -430,9 +431,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     for name, known in (("sets", SETS), ("members", MEMBERS), ("splits", ("random", "scaffold", "own"))):
         given = getattr(options, name).split(",")
-        for one in given:
-            if one not in known:
-                parser.error(f"unknown name {one!r} in --{name}; choices: {', '.join(known)}")
+        for word in given:
+            if word not in known:
+                parser.error(f"unknown name {word!r} in --{name}; choices: {', '.join(known)}")
         setattr(options, name, given)
     if options.collect or options.restore:
         return options

@@ -210,7 +210,7 @@ def run_chemprop(work: Work) -> dict[str, np.ndarray]:
         "--pytorch-seed": work.seed,
         "--data-seed": work.seed,
     }
-    command = [work.chemprop, "train", *(str(part) for item in options.items() for part in item)]
+    command = [work.chemprop, "train", *(str(word) for item in options.items() for word in item)]
     command += ["--remove-checkpoints", "-q", "--target-columns", *work.columns]
     _run_program(command, work.folder, work.threads)
     members = [

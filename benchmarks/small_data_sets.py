@@ -148,8 +148,8 @@ def read_molecules(measured: MeasuredSet, folder: Path, cache: Path) -> Molecule
         values.append(np.stack([numbers(chunk[name], name, chunk.where) for name in names], axis=1))
     table_values = np.concatenate(values)
     described = describe(smiles, path, cache)
-    good = np.array([reason is None for reason in described.errors]) & np.isfinite(table_values).any(1)
-    rows = np.flatnonzero(good)
+    is_usable = np.array([reason is None for reason in described.errors]) & np.isfinite(table_values).any(1)
+    rows = np.flatnonzero(is_usable)
     if not split_column:
         _, first = np.unique([described.canonical[row] for row in rows], return_index=True)
         rows = rows[np.sort(first)]
@@ -209,14 +209,14 @@ def divide(
         seed: Seed of the draws.
         train_rows: Number of rows of train and val together; None for all.
     """
-    everything = np.arange(len(molecules.smiles))
+    all_rows = np.arange(len(molecules.smiles))
     if split == "own":
         is_test = np.array([word == "test" for word in molecules.own_split])
-        known, test = everything[~is_test], everything[is_test]
+        known, test = all_rows[~is_test], all_rows[is_test]
     else:
         groups = molecules.scaffolds if split == "scaffold" else None
         shares = {"valid": VALID_FRACTION, "test": TEST_FRACTION}
-        parts = Division(shares, seed).divide({"train": everything}, split, groups=groups)
+        parts = Division(shares, seed).divide({"train": all_rows}, split, groups=groups)
         known, test = np.concatenate([parts["train"], parts["valid"]]), parts["test"]
         if train_rows is None:
             return {"train": parts["train"], "val": parts["valid"], "test": test}

@@ -87,10 +87,10 @@ def main(argv: list[str] | None = None) -> None:
         "results": measure(checkouts, options.rounds),
     }
     print(record("startup", payload, options.out))
-    for one in payload["results"]:
+    for result in payload["results"]:
         print(
-            f"{one['checkout']:6} {one['command']:8} {one['wall_seconds']:6.2f} s  "
-            f"{one['processor_seconds']:6.2f} s of processor time  {one.get('modules', '')}"
+            f"{result['checkout']:6} {result['command']:8} {result['wall_seconds']:6.2f} s  "
+            f"{result['processor_seconds']:6.2f} s of processor time  {result.get('modules', '')}"
         )
 
 

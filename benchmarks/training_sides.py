@@ -106,7 +106,7 @@ class Molslice(Side):
             (folder / "prepare_seconds").write_text(str(time.process_time() - start))
         self.prepare_seconds = float((folder / "prepare_seconds").read_text())
         self.training = Training(entry.config, MoleculeStore.open(path, verify=False))
-        self.parameters = sum(one.numel() for one in self.training.stepper.model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in self.training.stepper.model.parameters())
         self._stream = self.training.stream()
 
     def train_epoch(self) -> float:
@@ -189,7 +189,7 @@ class PygGin(Graphs, Side):
         torch.manual_seed(0)
         self.model = self.gin = GinVirtual(GinVirtualSpec(num_layers=5, dim=600, dropout=0.0), DataSpec(1))
         self.model.train()
-        self.parameters = sum(one.numel() for one in self.model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
     def predictions(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -244,7 +244,7 @@ class GraphormerPipeline(Graphs, Side):
         sizes = {"dropout": 0.1, **sizes}
         names = ("num_layers", "dim", "ffn_dim", "num_heads", "dropout")
         self.model = Graphormer(**{name: sizes[name] for name in names})
-        self.parameters = sum(one.numel() for one in self.model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-4)
 
     def predictions(self) -> Iterator[tuple[Tensor, Tensor]]:

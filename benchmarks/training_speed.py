@@ -86,9 +86,9 @@ def main(argv: list[str] | None = None) -> None:
         "sets": [measure_set(name, file, options) for name, file in files.items()],
     }
     print(record("training_speed", payload, options.out))
-    for one in payload["sets"]:
-        print(one["name"])
-        for side in one["sides"]:
+    for data_set in payload["sets"]:
+        print(data_set["name"])
+        for side in data_set["sides"]:
             print(
                 f"  {side['name']:35} {side['microseconds']:9.1f} us  {side['molecules_per_second']:8.0f}/s"
             )

@@ -84,7 +84,9 @@ def build(name: str, recipe: dict[str, Any], data: Path, out: Path) -> None:
     names = [target["name"] for target in targets.values()]
     units = [target["unit"] for target in targets.values()]
     with tempfile.TemporaryDirectory() as scratch:
-        table, measured, final = (Path(scratch) / part for part in (f"{name}.csv", "measured", "final"))
+        table, measured, final = (
+            Path(scratch) / file_name for file_name in (f"{name}.csv", "measured", "final")
+        )
         columns = {recipe.get("smiles", "smiles"): "smiles", **dict(zip(targets, names, strict=True))}
         rows = pd.read_csv(data / recipe["table"], usecols=[*columns])
         rows.set_axis([columns[name] for name in rows.columns], axis=1).to_csv(table, index=False)
@@ -94,8 +96,8 @@ def build(name: str, recipe: dict[str, Any], data: Path, out: Path) -> None:
             result["train_rows"] for result in fit(table, names, final, split="all", **shared)["results"]
         ]
         about = describe(recipe, record, coverages(measured), counts)
-        for part in LEFT_OUT:
-            (final / part).unlink(missing_ok=True)
+        for file_name in LEFT_OUT:
+            (final / file_name).unlink(missing_ok=True)
         shutil.rmtree(final / ENCODER)
         (final / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         (final / "README.md").write_text(card(name, recipe, about, record), encoding="utf-8")
@@ -147,7 +149,7 @@ def card(name: str, recipe: dict[str, Any], about: dict[str, Any], record: dict[
             target["name"],
             f"{target['train_rows']:,}",
             f"{target['test_rows']:,}",
-            *(rounded_error(errors[one], spreads[one]) for one in NAMES),
+            *(rounded_error(errors[model], spreads[model]) for model in NAMES),
             f"{target['coverage']:.0%}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -155,7 +157,7 @@ def card(name: str, recipe: dict[str, Any], about: dict[str, Any], record: dict[
         name=name,
         label=label,
         level=f"{LEVEL:.0%}",
-        targets="\n".join(f"- {one['name']}: {one['text']}" for one in recipe["targets"].values()),
+        targets="\n".join(f"- {target['name']}: {target['text']}" for target in recipe["targets"].values()),
         table="\n".join(lines),
         encoder=DEFAULT_ENCODER,
         **{key: recipe[key] for key in ("summary", "data", "source", "license", "use")},

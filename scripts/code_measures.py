@@ -42,7 +42,7 @@ def parsed_files() -> Iterator[tuple[Path, str, ast.Module]]:
 def definitions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
     """Return the functions and classes at the top level of a module."""
     return [
-        one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
 
 

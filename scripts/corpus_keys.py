@@ -148,7 +148,7 @@ def read_excluded(path: Path, column: str | None) -> Excluded:
     wanted = None
     if path.is_dir():
         splits = read_split_file(path / SPLITS)
-        wanted = {int(row) for name, part in splits.items() if name != "train" for row in part}
+        wanted = {int(row) for name, split_rows in splits.items() if name != "train" for row in split_rows}
         column = "smiles"
     keys: set[int] = set()
     rows = unreadable = 0
@@ -225,7 +225,7 @@ def select(
             values.append(getattr(shard, field))
     if not names:
         return Selection([], {}, {table.file: 0 for table in excluded}, 0)
-    sizes = [len(part) for part in parts["reasons"]]
+    sizes = [len(reasons) for reasons in parts["reasons"]]
     reason, key, skeleton = (np.concatenate(values) for values in parts.values())
     readable = np.flatnonzero(reason == 0)
     left = np.zeros(len(key), bool)
@@ -233,9 +233,9 @@ def select(
     counts = _count(names, sizes, reason, (reason == 0) & ~left)
     by_table = {}
     for table in excluded:
-        found = left & np.isin(skeleton, table.skeletons)
-        by_table[table.file] = int(found.sum())
-        left &= ~found
+        is_excluded = left & np.isin(skeleton, table.skeletons)
+        by_table[table.file] = int(is_excluded.sum())
+        left &= ~is_excluded
     chosen = np.flatnonzero(left)
     if wanted is not None and wanted < len(chosen):
         is_wanted = np.isin(key[chosen], labeled)
@@ -243,7 +243,7 @@ def select(
         chosen = chosen[is_wanted]
     bounds = np.cumsum([0, *sizes])
     lines = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
-    lines = [part - start for part, start in zip(lines, bounds[:-1], strict=True)]
+    lines = [shard_lines - start for shard_lines, start in zip(lines, bounds[:-1], strict=True)]
     return Selection(lines, counts, by_table, int(left.sum()))
 
 
@@ -253,11 +253,11 @@ def _count(
     counts: dict[str, dict[str, int]] = {}
     start = 0
     for name, size in zip(names, sizes, strict=True):
-        part, again = reason[start : start + size], int(repeated[start : start + size].sum())
+        shard_reasons, duplicates = reason[start : start + size], int(repeated[start : start + size].sum())
         start += size
-        found = counts.setdefault(name, {"lines": 0, **dict.fromkeys(REASONS[1:], 0), "duplicate": 0})
-        found["lines"] += size
-        found["duplicate"] += again
+        file_counts = counts.setdefault(name, {"lines": 0, **dict.fromkeys(REASONS[1:], 0), "duplicate": 0})
+        file_counts["lines"] += size
+        file_counts["duplicate"] += duplicates
         for number, why in enumerate(REASONS[1:], start=1):
-            found[why] += int((part == number).sum())
+            file_counts[why] += int((shard_reasons == number).sum())
     return counts

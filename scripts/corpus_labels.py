@@ -123,8 +123,8 @@ class Labels:
         """Return the index of each key, int64; -1 for a molecule without labels."""
         if not len(self.keys):
             return np.full(len(keys), -1)
-        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[found] == keys, found, -1)
+        index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[index] == keys, index, -1)
 
     def charges_of(self, place: int, molecule: MoleculeArrays) -> np.ndarray | None:
         """Return the charges of the atoms of a molecule; None if they belong to other arrays."""
@@ -230,15 +230,19 @@ def read_labels(paths: Sequence[Path]) -> Labels:
 def _assemble(parts: Sequence[dict[str, np.ndarray]]) -> Labels:
     empty = {"keys": np.uint64, "charges": np.float32, "sizes": np.int64, "identities": np.uint64}
     joined = {
-        name: np.concatenate([np.empty(0, kind), *(part[name] for part in parts)])
+        name: np.concatenate([np.empty(0, kind), *(arrays[name] for arrays in parts)])
         for name, kind in empty.items()
     }
-    values = np.concatenate([np.empty((0, len(QUANTUM)), np.float32), *(part["values"] for part in parts)])
+    values = np.concatenate(
+        [np.empty((0, len(QUANTUM)), np.float32), *(arrays["values"] for arrays in parts)]
+    )
     keys, first = np.unique(joined["keys"], return_index=True)
     starts = np.cumsum(joined["sizes"]) - joined["sizes"]
     pieces = [joined["charges"][starts[i] : starts[i] + joined["sizes"][i]] for i in first]
     counts = (
-        np.sum([part["counts"] for part in parts], axis=0, initial=0) if parts else np.zeros(len(OUTCOMES))
+        np.sum([arrays["counts"] for arrays in parts], axis=0, initial=0)
+        if parts
+        else np.zeros(len(OUTCOMES))
     )
     return Labels(
         keys=keys,

@@ -55,8 +55,8 @@ class Part:
         """Read the result of `write`; a missing file has no rows."""
         if not path.is_file():
             return cls(np.empty(0, np.int64), [], np.empty((0, len(descriptor_names())), np.float32))
-        with np.load(path) as found:
-            arrays = dict(found)
+        with np.load(path) as archive:
+            arrays = dict(archive)
         atoms = np.split(arrays["atoms"], np.cumsum(arrays["atom_counts"])[:-1])
         bonds = np.split(arrays["bonds"], np.cumsum(arrays["bond_counts"])[:-1])
         reasons = arrays["reasons"].tobytes().decode().split("\n")

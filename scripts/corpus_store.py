@@ -51,7 +51,7 @@ class Scaling:
         Source: The limit of six deviations is from CheMeleon, Burns et al. 2025, arXiv 2506.15792.
         """
         rows = [cls._measure_column(column[~np.isnan(column)].astype(np.float64)) for column in values.T]
-        return cls(*(np.array(part) for part in zip(*rows, strict=True)))
+        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
 
     @staticmethod
     def _measure_column(column: np.ndarray) -> tuple[float, float, float, float]:
@@ -98,17 +98,17 @@ class Corpus:
         for shard, path, lines in zip(self.shards, self.parts, self.lines, strict=True):
             if not len(lines):
                 continue
-            part, found = Part.read(path).at(lines), Shard.read(shard)
+            part, parsed = Part.read(path).at(lines), Shard.read(shard)
             has_arrays = np.array([not isinstance(molecule, str) for molecule in part.molecules])
             molecules = [molecule for molecule in part.molecules if not isinstance(molecule, str)]
             lines, values = lines[has_arrays], part.descriptors[has_arrays]
-            places = self.labels.places(found.keys[lines])
+            places = self.labels.places(parsed.keys[lines])
             charges = [
                 None if place < 0 else self.labels.charges_of(place, molecule)
                 for place, molecule in zip(places.tolist(), molecules, strict=True)
             ]
             failed = len(has_arrays) - len(lines)
-            yield Block(molecules, values, places, charges, found.skeletons[lines], failed)
+            yield Block(molecules, values, places, charges, parsed.skeletons[lines], failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +171,18 @@ class Scalings:
             sample.append(block.descriptors[-first % step :: step].copy())  # a view would keep all rows
             first += rows
             places.append(block.places[block.places >= 0])
-            found = [values for values in block.charges if values is not None]
-            charges += found
+            known_charges = [values for values in block.charges if values is not None]
+            charges += known_charges
             counts["rows"] += rows
             counts["atoms"] += sum(len(molecule.atoms) for molecule in block.molecules)
-            counts["with charges"] += len(found)
+            counts["with charges"] += len(known_charges)
             counts["without arrays"] += block.failed
         labeled = np.concatenate(places)
         counts["with quantum labels"] = len(labeled)
         descriptors = Scaling.measure(np.concatenate(sample))
         quantum = Scaling.measure(corpus.labels.values[labeled])
         charge = Scaling.measure(np.concatenate(charges)[:, None])
-        varying, varying_quantum = (np.flatnonzero(found.std > 0) for found in (descriptors, quantum))
+        varying, varying_quantum = (np.flatnonzero(scaling.std > 0) for scaling in (descriptors, quantum))
         if not len(varying) and not len(varying_quantum):
             raise MolsliceError(f"no descriptor and no label varies over the {counts['rows']} molecules")
         return cls(
@@ -208,7 +208,7 @@ class Scalings:
     def about(self) -> dict[str, Any]:
         """Return the description of the targets for the header of the store."""
         parts = (self.descriptors, self.quantum)
-        scaling = Scaling(*(np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS))
+        scaling = Scaling(*(np.concatenate([getattr(family, name) for family in parts]) for name in FIELDS))
         return {
             "families": {
                 "descriptors": self.target_names[: len(self.varying)],
@@ -266,8 +266,8 @@ def _pack(block: Block, labels: Labels, scalings: Scalings, tick: Callable[[int]
     atom_targets = None
     if scalings.charges:
         parts = [
-            np.full(len(molecule.atoms), np.nan, np.float32) if found is None else found
-            for molecule, found in zip(block.molecules, block.charges, strict=True)
+            np.full(len(molecule.atoms), np.nan, np.float32) if charges is None else charges
+            for molecule, charges in zip(block.molecules, block.charges, strict=True)
         ]
         atom_targets = scalings.charges.limit(np.concatenate(parts)[:, None])
     tick(len(block.molecules))

@@ -15,7 +15,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
     """Convert the formulas of the pages in PAGES."""
     if page.file.src_uri not in PAGES:
         return markdown
-    return FORMULA.sub(lambda found: convert(found[1]).replace("|", "&#124;"), markdown)
+    return FORMULA.sub(lambda match: convert(match[1]).replace("|", "&#124;"), markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:  # noqa: ANN401

@@ -106,7 +106,7 @@ def _fuzz(name: str, seconds: float, keep: Path) -> dict[str, Any]:
             if "timeout" in finding["reason"] and not _stalls(name, finding["file"]):
                 continue  # the machine was busy with something else
             print(f"{name}: {finding['reason']}: {finding['file']}", flush=True)
-            again = any(finding == each for each in findings)
+            again = any(finding == earlier for earlier in findings)
             findings += [] if again else [finding]
             if again or not finding["file"]:
                 break  # an input to start from, which would be found again
@@ -140,15 +140,15 @@ def _stalls(name: str, file: str) -> bool:
 def _finding(name: str, text: str, folder: Path, keep: Path) -> dict[str, str]:
     """Keep the input and the output of a process that failed."""
     reasons = re.findall(r"^(?:[\w.]*(?:Error|Exception|Interrupt)\b.*|.*ERROR: libFuzzer: .*)$", text, re.M)
-    found = sorted(folder.glob("found/*"), key=lambda file: file.stat().st_mtime)
+    inputs = sorted(folder.glob("found/*"), key=lambda file: file.stat().st_mtime)
     keep.mkdir(parents=True, exist_ok=True)
     file = ""
-    if found:
-        target = keep / f"{name}-{found[-1].name}"
-        target.write_bytes(found[-1].read_bytes())
+    if inputs:
+        target = keep / f"{name}-{inputs[-1].name}"
+        target.write_bytes(inputs[-1].read_bytes())
         target.with_name(target.name + ".log").write_text(text[-20_000:], encoding="utf-8")
-        for each in found:
-            each.unlink()
+        for input_file in inputs:
+            input_file.unlink()
         file = str(target)
     return {"reason": (reasons[0] if reasons else text[-300:])[:300], "file": file}
 

@@ -35,10 +35,10 @@ def mutate_tokens(content: bytes, seed: int) -> bytes:
     start, end = header or (0, len(content))
     text = content[start:end].decode("latin-1")
     for _ in range(generator.randint(1, MOST)):
-        found = list(TOKEN.finditer(text))
-        if not found:
+        tokens = list(TOKEN.finditer(text))
+        if not tokens:
             return content
-        old, other = generator.choice(found), generator.choice(found)
+        old, other = generator.choice(tokens), generator.choice(tokens)
         new = generator.choice((*WORDS, other.group(), *_near(old.group())))
         text = text[: old.start()] + new + text[old.end() :]
     changed = text.encode("latin-1")

@@ -127,8 +127,8 @@ def _table(folder: Path) -> Check:
                 )
             assert rows[0] == rows[1], "the rows depend on the size of a chunk"
             smiles = [row[0] for row in rows[0]][:20]
-            found = many_molecule_arrays(smiles)
-            assert len(found.atom_counts) == len(smiles), "rows are lost"
+            arrays = many_molecule_arrays(smiles)
+            assert len(arrays.atom_counts) == len(smiles), "rows are lost"
 
     return check
 

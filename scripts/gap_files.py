@@ -70,7 +70,7 @@ def write_dataset(out: Path, labeled: Labeled) -> dict[str, Any]:
     lost = [Choice(c, record["reason"]) for c, record in labeled.rows if "reason" in record]
     keys = [key_of(Chem.MolFromSmiles(c.smiles)) for c, _ in kept]
     parts = np.array([split_of(key) for key in keys])
-    split = {part: np.flatnonzero(parts == part) for part in SPLITS}
+    split = {name: np.flatnonzero(parts == name) for name in SPLITS}
     columns, references = {"homolumogap": [record["gap_ev"] for _, record in kept]}, {}
     if labeled.wide:
         columns, references = label_columns(kept)
@@ -172,7 +172,7 @@ def describe(
             source: {reason: n for (name, reason), n in sorted(excluded.items()) if name == source}
             for source in sources
         },
-        "split": {part: len(rows) for part, rows in split.items()},
+        "split": {name: len(rows) for name, rows in split.items()},
         "skeletons": skeletons,
         "ions": ions,
         "elements": dict(sorted(elements.items(), key=lambda item: (-item[1], item[0]))),

@@ -35,13 +35,13 @@ def embed(smiles: str) -> tuple[Chem.Mol | None, str | None]:
     params = rdDistGeom.ETKDGv3()
     params.randomSeed = SEED
     try:
-        found = rdDistGeom.EmbedMolecule(mol, params)
-        if found < 0:
+        conformer_id = rdDistGeom.EmbedMolecule(mol, params)
+        if conformer_id < 0:
             params.useRandomCoords = True
-            found = rdDistGeom.EmbedMolecule(mol, params)
+            conformer_id = rdDistGeom.EmbedMolecule(mol, params)
     except (RuntimeError, ValueError):
         return None, "embedding_raised"
-    if found < 0:
+    if conformer_id < 0:
         return None, "embedding_failed"
     if not rdForceFieldHelpers.MMFFHasAllMoleculeParams(mol):
         return None, "mmff_parameters_missing"
@@ -131,10 +131,10 @@ class Worker:
     def __init__(self) -> None:
         """Start the process."""
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=serve, args=(theirs,), daemon=True)
+        self.pipe, worker_pipe = context.Pipe()
+        self.process: BaseProcess = context.Process(target=serve, args=(worker_pipe,), daemon=True)
         self.process.start()
-        theirs.close()
+        worker_pipe.close()
         self.smiles: str | None = None
         self.since = 0.0
 

@@ -210,7 +210,7 @@ def select_from_file(
     choices = list(select(tqdm(draw(source), unit="row", desc="selection", mininterval=2), excluded))
     made_from = {"identity": identity, "source": choices[0].row.source if choices else "", "tables": tables}
     work.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as part, gzip.open(part, "wt") as file:
+    with atomic_path(path) as partial_file, gzip.open(partial_file, "wt") as file:
         file.write(json.dumps(made_from) + "\n")
         for row, reason in choices:
             file.write(json.dumps([row.source_id, row.smiles, reason]) + "\n")

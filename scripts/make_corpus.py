@@ -89,11 +89,11 @@ class Program:
     def _parse(self) -> dict[str, list[Path]]:
         """Parse all lines, shard by shard."""
         folder = _made(self.options.work / "keys")
-        found: dict[str, list[Path]] = {}
+        shards_by_source: dict[str, list[Path]] = {}
 
         def todo() -> Iterator[tuple[list[bytes], Path]]:
             for number, source in enumerate(self.options.inputs):
-                shards = found.setdefault(source.name, [])
+                shards = shards_by_source.setdefault(source.name, [])
                 for count, lines in enumerate(shards_of_file(source)):
                     path = folder / f"{number:03d}-{count:05d}.npz"
                     shards.append(path)
@@ -102,7 +102,7 @@ class Program:
 
         with self._pass("lines", "parses SMILES") as work:
             work(write_shard, todo())
-        return found
+        return shards_by_source
 
     def _exclude(self) -> list[Excluded]:
         folder, column = _made(self.options.work / "excluded"), self.options.smiles_column
@@ -136,7 +136,7 @@ class Program:
         parts = [folder / path.name for path in shards]
         tasks = zip(shards, selection.lines, parts, strict=True)
         with self._pass("molecules", "computes descriptors", selection.rows) as work:
-            work(write_part, ((shard, lines, part) for shard, lines, part in tasks if len(lines)))
+            work(write_part, ((shard, lines, path) for shard, lines, path in tasks if len(lines)))
         return parts
 
     def _write(self, corpus: Corpus, selection: Selection, excluded: list[Excluded]) -> dict[str, Any]:
@@ -258,9 +258,9 @@ def write_excluded(path: Path, column: str | None, out: Path) -> int:
 
 def read_written(name: str, path: Path) -> Excluded:
     """Read the result of `write_excluded`."""
-    with np.load(path) as found:
-        rows, unreadable = map(int, found["counts"])
-        return Excluded(name, rows, unreadable, found["skeletons"])
+    with np.load(path) as archive:
+        rows, unreadable = map(int, archive["counts"])
+        return Excluded(name, rows, unreadable, archive["skeletons"])
 
 
 def versions() -> dict[str, str]:

@@ -75,10 +75,10 @@ def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path
     sources = [{"file": path.name, "sha256": file_checksum(path)} for path in options.inputs]
     asked = {"base": file_checksum(options.base / TABLE), "sources": sources, "rows": options.rows}
     if origin.exists():
-        made = read_json_object(origin)
-        if made["asked"] != asked:
+        record = read_json_object(origin)
+        if record["asked"] != asked:
             raise MolsliceError(f"{options.work} was made from other files; choose another --work")
-        return chosen, made
+        return chosen, record
     left_out, counts, lines = dict.fromkeys(known, "in_base"), {}, ["smiles"]
     for path in options.inputs:
         reasons: Counter[str] = Counter()
@@ -89,9 +89,9 @@ def choose_once(options: argparse.Namespace, known: Sequence[str]) -> tuple[Path
         lines += molecules
     options.work.mkdir(parents=True, exist_ok=True)
     write_atomically(chosen, "\n".join(lines) + "\n")
-    made = {"asked": asked, "counts": counts}
-    write_atomically(origin, json.dumps(made, indent=2) + "\n")
-    return chosen, made
+    record = {"asked": asked, "counts": counts}
+    write_atomically(origin, json.dumps(record, indent=2) + "\n")
+    return chosen, record
 
 
 def label(chosen: Path, teacher: str, checksum: str, jobs: int) -> Iterator[tuple[str, float | None]]:
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_arguments(argv)
     rdBase.DisableLog("rdApp.*")
     smiles, values = columns_of(options.base / TABLE, *COLUMNS[1:])
-    chosen, made = choose_once(options, smiles)
+    chosen, record = choose_once(options, smiles)
     teachers = {name: load_model(name).checksum() for name in options.teacher}
     labels = dict(mean_labels([label(chosen, *teacher, options.jobs) for teacher in teachers.items()]))
     known, measured = set(smiles), dict[str, str]()
@@ -159,7 +159,7 @@ def main(argv: list[str] | None = None) -> int:
     splits["train"] = np.concatenate([splits["train"], np.arange(len(smiles), len(table))])
     origins = [{"model": name, "sha256": checksum} for name, checksum in teachers.items()]
     counts = {"measured": len(measured), "labeled": len(labels), "rows": len(table)}
-    card = {**made, "teachers": origins, **counts}
+    card = {**record, "teachers": origins, **counts}
     with atomic_folder(options.out) as folder:
         (folder / TABLE).parent.mkdir()
         write_atomically(folder / TABLE, csv_gz(list(COLUMNS), ((i, *row) for i, row in enumerate(table))))

@@ -92,7 +92,7 @@ def find_mutants(content: bytes, file: str) -> list[Mutant]:
     starts = [0]
     for line in content.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    mutants = []
     for node in _nodes(ast.parse(content)):
         for operator, target, after in _changes(node):
             assert target.end_lineno is not None
@@ -100,8 +100,8 @@ def find_mutants(content: bytes, file: str) -> list[Mutant]:
             begin = starts[target.lineno - 1] + target.col_offset
             end = starts[target.end_lineno - 1] + target.end_col_offset
             before = content[begin:end].decode()
-            found.append(Mutant(file, target.lineno, operator, before, after, (begin, end)))
-    return sorted(found, key=lambda mutant: (mutant.span, mutant.operator, mutant.after))
+            mutants.append(Mutant(file, target.lineno, operator, before, after, (begin, end)))
+    return sorted(mutants, key=lambda mutant: (mutant.span, mutant.operator, mutant.after))
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
@@ -169,15 +169,19 @@ def tests_of(root: Path, file: str) -> list[list[str]]:
     folder = Path("tests", *path.parts[1:-1])
     while not (root / folder).is_dir():
         folder = folder.parent
-    own = folder / f"test_{path.stem}.py"
+    own_file = folder / f"test_{path.stem}.py"
     files = [test.relative_to(root) for test in sorted((root / folder).rglob("test_*.py"))]
     module = ".".join(path.with_suffix("").parts)
     top = [
         test.relative_to(root) for test in sorted((root / Path("tests", path.parts[1])).rglob("test_*.py"))
     ]
-    naming = [test for test in top if test != own and module in (root / test).read_text(encoding="utf-8")]
-    rest = [test for test in files if test != own and test not in naming]
-    return [[str(test) for test in part] for part in ([own] if own in files else [], naming, rest)]
+    naming = [
+        test for test in top if test != own_file and module in (root / test).read_text(encoding="utf-8")
+    ]
+    rest = [test for test in files if test != own_file and test not in naming]
+    return [
+        [str(test) for test in group] for group in ([own_file] if own_file in files else [], naming, rest)
+    ]
 
 
 class Outcome(NamedTuple):
@@ -308,7 +312,7 @@ class Runner:
             os.environ["PYTHONPATH"] = str(self.copy)
             import pytest
 
-            names = [test for part in tests for test in part]
+            names = [test for group in tests for test in group]
             arguments = ["-x", "-p", "no:cacheprovider", "--rootdir", str(self.copy), *options, *names]
             status = int(pytest.main(arguments, plugins=[_Order(tests, word, report)]))
         finally:

@@ -31,8 +31,8 @@ def errors_table(run: Path) -> str:
     """Return a table of training, validation and test MAE of the run and of the baselines."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     ((target, unit),) = summary["units"].items()
-    ours = [format_metric(summary[split]["mae"][target]) for split in ("train", "valid", "test")]
-    rows = [[f"this run: {summary['attention']}, {summary['parameters']:,} parameters", *ours]]
+    errors = [format_metric(summary[split]["mae"][target]) for split in ("train", "valid", "test")]
+    rows = [[f"this run: {summary['attention']}, {summary['parameters']:,} parameters", *errors]]
     if BASELINES.is_file():
         baselines = json.loads(BASELINES.read_text(encoding="utf-8"))["baselines"]
         for name, label in BASELINE_NAMES.items():

@@ -27,7 +27,10 @@ def canonical(mol):
 
 
 def codes(item, kind):
-    return [each["codes"].get(str(getattr(item, each["rdkit"])()), each["other"]) for each in about[kind]]
+    return [
+        feature["codes"].get(str(getattr(item, feature["rdkit"])()), feature["other"])
+        for feature in about[kind]
+    ]
 
 
 model = onnxruntime.InferenceSession(sys.argv[1])

@@ -431,8 +431,8 @@ class Attention(nn.Module, ABC):
                 f"got {mask.dtype} {list(mask.shape)}"
             )
         if longest is not None and tokens.shape[1] > longest:
-            got = f"{'' if batch is None else 'a memory of '}{tokens.shape[1]}"
-            raise MolsliceError(f"{self.name} was built for {longest} tokens, got {got}")
+            size = f"{'' if batch is None else 'a memory of '}{tokens.shape[1]}"
+            raise MolsliceError(f"{self.name} was built for {longest} tokens, got {size}")
 
     def split_heads(self, tokens: Float[Tensor, "B N E"]) -> Float[Tensor, "B H N C"]:
         """Split the channels into heads [B, H, N, C]: head h takes channels h C to (h + 1) C."""

@@ -159,7 +159,7 @@ class Bigbird(QueryKeyValueAttention):
         return index.clamp(max=blocks - 1), is_drawn
 
 
-def _concatenate_keys(*parts: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:
+def _concatenate_keys(*tensors: Shaped[Tensor, "#B #H #G #S _"]) -> Shaped[Tensor, "B H G S L"]:
     """Concatenate the values for the keys in the window, in the global blocks and in the random blocks."""
-    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-    return torch.cat([part.expand(*shape, -1) for part in parts], -1)
+    shape = torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors))
+    return torch.cat([tensor.expand(*shape, -1) for tensor in tensors], -1)

@@ -208,7 +208,7 @@ class Flow(QueryKeyValueAttention):
         flow = self._pair_flow(query, key, sinks, sources, self.added_bias(context))
         weights = self.mix_map(flow.shares * flow.competition.transpose(2, 3) * flow.allocation, context)
         parts = {"competition": flow.competition[..., 0], "allocation": flow.allocation[..., 0]}
-        return ExactMap(weights, parts, {name: part.mean(1) for name, part in parts.items()})
+        return ExactMap(weights, parts, {name: values.mean(1) for name, values in parts.items()})
 
     def _features(
         self, tokens: Float[Tensor, "B N D"], context: TokenContext

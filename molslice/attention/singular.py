@@ -159,8 +159,8 @@ class Singular(Attention):
         folded = sum(_off_diagonal(folding @ folding.transpose(1, 2)) for folding in foldings)
         orthogonal = orthogonal + folded / len(foldings)
         diagonal = _off_diagonal(weights).mean(1)
-        each = self.orthogonal_weight * orthogonal + self.diagonal_weight * diagonal
-        return masked_mean(each, context.token_mask.any(-1), 0) / self.rank**2
+        penalties = self.orthogonal_weight * orthogonal + self.diagonal_weight * diagonal
+        return masked_mean(penalties, context.token_mask.any(-1), 0) / self.rank**2
 
 
 def _for_each(shared: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

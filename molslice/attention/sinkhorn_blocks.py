@@ -126,13 +126,13 @@ class SinkhornBlocks(QueryKeyValueAttention):
     def _seen(self, real: Bool[Tensor, "B G S"]) -> Bool[Tensor, "B 1 G S K"]:
         size = self.block_size
         positions = torch.arange(size, device=real.device)
-        own = real[:, :, None]
+        block_mask = real[:, :, None]
         if self.spec.causal:
-            own = own & (positions <= positions[:, None])
+            block_mask = block_mask & (positions <= positions[:, None])
         # Padding attends to itself, so that no row is fully masked and becomes NaN.
-        own = own | (positions == positions[:, None])
+        block_mask = block_mask | (positions == positions[:, None])
         # The first block is the longest: where it has no token, no sorted block has one.
         moved = real[:, :1] & real.any(2, keepdim=True)
         if self.spec.causal:
             moved = moved & (torch.arange(real.shape[1], device=real.device) > 0)[:, None]
-        return torch.cat([own, moved[:, :, None].expand(own.shape)], 3)[:, None]
+        return torch.cat([block_mask, moved[:, :, None].expand(block_mask.shape)], 3)[:, None]

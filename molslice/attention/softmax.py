@@ -78,10 +78,10 @@ class Softmax(QueryKeyValueAttention):
     def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
         maps = (self.query, self.key, self.value)
-        bias = torch.cat([part.bias for part in maps]) if self.spec.qkv_bias else None
+        bias = torch.cat([linear.bias for linear in maps]) if self.spec.qkv_bias else None
         # the kernel sums the gradient of the bias, which otherwise takes a pass over `packed`
         without_gradient = None if bias is None else bias.detach()
-        packed = functional.linear(tokens, torch.cat([part.weight for part in maps]), without_gradient)
+        packed = functional.linear(tokens, torch.cat([linear.weight for linear in maps]), without_gradient)
         packed = packed.unflatten(-1, (3, self.spec.num_heads, -1))
         pair_bias = context.carry if context.carry is not None else self._mask(context, packed.dtype)
         heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, self.active_dropout, bias)

@@ -185,13 +185,13 @@ class Sparse(QueryKeyValueAttention):
         with_near = heads // 2 if self.factors == "heads" else heads * (self.spec.layer % 2 == 0)
         mixed = []
         if with_near > 0:
-            part = blocks.only(slice(with_near))
-            weights = self._weights(*self._near(part)).to(part.value.dtype)
-            mixed.append(self._near_values(weights, part.value))
+            near_blocks = blocks.only(slice(with_near))
+            weights = self._weights(*self._near(near_blocks)).to(near_blocks.value.dtype)
+            mixed.append(self._near_values(weights, near_blocks.value))
         if with_near < heads:
-            part = blocks.only(slice(with_near, None))
-            weights = self._weights(*self._far(part)).to(part.value.dtype)
-            mixed.append(self._far_values(weights, part))
+            far_blocks = blocks.only(slice(with_near, None))
+            weights = self._weights(*self._far(far_blocks)).to(far_blocks.value.dtype)
+            mixed.append(self._far_values(weights, far_blocks))
         return torch.cat(mixed, 1)
 
     def _weights(

@@ -285,10 +285,10 @@ def run_bench(
         scores.check(result.entries)
     budget = None if plan.budget_gb is None else plan.budget_bytes()
 
-    def is_kept(one: Measurement) -> bool:
-        used = one.numbers["budget_bytes"]
-        return one.outcome == "ok" or (
-            one.outcome == "OOM" and (budget is None or used is None or budget <= used)
+    def is_kept(measurement: Measurement) -> bool:
+        used = measurement.numbers["budget_bytes"]
+        return measurement.outcome == "ok" or (
+            measurement.outcome == "OOM" and (budget is None or used is None or budget <= used)
         )
 
     def to_files() -> dict[str, str | bytes]:

@@ -169,7 +169,7 @@ class BenchResult(Result):
             return cls(
                 entries=list(dict.fromkeys(cell["attention"] for cell in cells)),
                 sizes=list(dict.fromkeys(sizes)),
-                measurements=[cls.read_measurement(one, source) for one in mapping["measurements"]],
+                measurements=[cls.read_measurement(line, source) for line in mapping["measurements"]],
                 **{name: mapping[name] for name in ("conditions", "machine", "setting", "interrupted")},
             )
         except (KeyError, TypeError) as error:
@@ -186,10 +186,14 @@ class BenchResult(Result):
     def summarize(self, key: Key, rounds: Sequence[Measurement]) -> dict[str, Any]:
         """Return parameters, operations, steps per second, and peak memory of training in bytes."""
         first = rounds[0].numbers if rounds else {}
-        flops = [one.numbers["flops"] for one in rounds if one.numbers.get("flops") is not None]
+        flops = [
+            measurement.numbers["flops"]
+            for measurement in rounds
+            if measurement.numbers.get("flops") is not None
+        ]
 
         def speed(seconds: str) -> Spread | None:
-            known = [one.numbers[seconds] for one in rounds]
+            known = [measurement.numbers[seconds] for measurement in rounds]
             return Spread.over([None if value is None else 1 / value for value in known])
 
         return {
@@ -257,7 +261,7 @@ class BenchResult(Result):
         if self.setting == SETTING:
             parts.append(_published())
         parts.append(_reasons(self))
-        return "\n".join(part for part in parts if part)
+        return "\n".join(text for text in parts if text)
 
     def to_csv(self) -> str:
         """Return a line for each attention and size: median, minimum, and maximum over the rounds.
@@ -281,7 +285,7 @@ class BenchResult(Result):
             **mapping,
             "cells": [{**row, **asdict(cell.size)} for row, cell in zip(rows, cells, strict=True)],
             "baseline": self.baseline(),
-            "crossings": [{**asdict(one), "text": one.to_text()} for one in self.crossings()],
+            "crossings": [{**asdict(crossing), "text": crossing.to_text()} for crossing in self.crossings()],
         }
 
 
@@ -300,9 +304,11 @@ def _find_crossing(
     costs = {(cell.attention, cell.size.length): cell.cost_of(quantity) for cell in cells}
     ratios: list[tuple[int, float]] = []
     for length in sorted({cell.size.length for cell in cells}):
-        ours, other = costs[attention, length], costs[baseline, length]
-        if ours is not None and other is not None and not ours == other == math.inf:
-            ratios.append((length, -math.inf if other == math.inf else math.log(ours / other)))
+        cost, baseline_cost = costs[attention, length], costs[baseline, length]
+        if cost is not None and baseline_cost is not None and not cost == baseline_cost == math.inf:
+            ratios.append(
+                (length, -math.inf if baseline_cost == math.inf else math.log(cost / baseline_cost))
+            )
     if not ratios:
         return None, None, False
     longest = ratios[-1][0]
@@ -333,9 +339,9 @@ def _conditions(result: BenchResult) -> str:
 def _overview(result: BenchResult, dim: int, batching: str, cells: Sequence[Cell]) -> str:
     baseline = result.baseline()
     crossings = {
-        (one.attention, one.quantity): one.to_text()
-        for one in result.crossings()
-        if (one.dim, one.batching) == (dim, batching)
+        (crossing.attention, crossing.quantity): crossing.to_text()
+        for crossing in result.crossings()
+        if (crossing.dim, crossing.batching) == (dim, batching)
     }
     shortest = {cell.attention: cell for cell in reversed(cells) if cell.outcome == "ok"}
     rows = []

@@ -149,7 +149,7 @@ def _measure_model(job: AttentionJob, base: int | None) -> Numbers:
     model.optimizer.zero_grad(set_to_none=True)
     model.module.eval()
     inference = _time_steps(job, model.inference_step)
-    attentions = [part for part in model.module.modules() if isinstance(part, Attention)]
+    attentions = [module for module in model.module.modules() if isinstance(module, Attention)]
     return {
         "training_seconds": training[0],
         "training_steps": training[1],

@@ -123,7 +123,7 @@ class DataResult(Result):
         """Return molecules, batches and bytes per second, the share of padding, and peak memory in bytes."""
 
         def rate(quantity: str, seconds: str = "seconds") -> Spread | None:
-            return Spread.over([one.ratio(quantity, seconds) or None for one in rounds])
+            return Spread.over([measurement.ratio(quantity, seconds) or None for measurement in rounds])
 
         return {
             "molecules_per_second": rate("molecules"),
@@ -221,8 +221,8 @@ def _stages(
             stages[f"convert SMILES, {workers} processes"] = {**one_process, "workers": workers}
     sizes = [{"store": store, "batch_size": size, "token_budget": tokens} for size, tokens in batches]
     stages["read the store"] = {"stage": "read", **sizes[-1]}
-    for one in sizes:
-        stages[f"batches of {one['batch_size']:,}"] = {"stage": "batches", **one}
+    for size in sizes:
+        stages[f"batches of {size['batch_size']:,}"] = {"stage": "batches", **size}
     return stages
 
 
@@ -257,8 +257,8 @@ def _time(job: DataJob, done: Iterator[Done]) -> Numbers:
         for _ in range(max(1, job.workers)):
             next(done, None)
         start, processor, total = time.perf_counter(), time.process_time(), Done(0, 0, 0)
-        for one in done:
-            total = Done(*map(sum, zip(total, one, strict=True)))
+        for result in done:
+            total = Done(*map(sum, zip(total, result, strict=True)))
             if time.perf_counter() - start >= job.seconds:
                 break
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
@@ -276,8 +276,8 @@ def _time(job: DataJob, done: Iterator[Done]) -> Numbers:
 
 def _featurizing(job: DataJob) -> Iterator[Done]:
     smiles = Path(job.smiles).read_text(encoding="utf-8").splitlines()
-    for part in featurize(smiles, job.workers, endless=True):
-        yield Done(len(part), part.atoms.nbytes + part.bonds.nbytes, 0)
+    for arrays in featurize(smiles, job.workers, endless=True):
+        yield Done(len(arrays), arrays.atoms.nbytes + arrays.bonds.nbytes, 0)
 
 
 def _reading(job: DataJob) -> Iterator[Done]:
@@ -297,7 +297,7 @@ def _collating(job: DataJob) -> Iterator[Done]:
     for rows in itertools.chain.from_iterable(map(_order(job, dataset).epoch, itertools.count())):
         batch = dataset.collate(rows)
         tensors = (batch.atoms, batch.atom_mask, batch.bond_index, batch.bond_features, batch.targets)
-        yield Done(len(rows), sum(one.nbytes for one in tensors if one is not None), 1)
+        yield Done(len(rows), sum(tensor.nbytes for tensor in tensors if tensor is not None), 1)
 
 
 def _order(job: DataJob, dataset: StoredMolecules) -> TokenBudgetBatches:
@@ -316,8 +316,8 @@ def _padding(job: DataJob) -> Numbers:
         return {}
     dataset = StoredMolecules(MoleculeStore.open(job.store, verify=False))
     tokens = [dataset.num_tokens[rows] for rows in _order(job, dataset).epoch(0)]
-    padded = sum(int(one.max()) * len(one) for one in tokens)
-    return {"padding_share": 1.0 - sum(int(one.sum()) for one in tokens) / padded}
+    padded = sum(int(counts.max()) * len(counts) for counts in tokens)
+    return {"padding_share": 1.0 - sum(int(counts.sum()) for counts in tokens) / padded}
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ class Measurement:
 
     def ratio(self, numerator: str, denominator: str) -> float | None:
         """Return the ratio of two numbers; None if one is missing or the second is 0."""
-        one, other = self.numbers.get(numerator), self.numbers.get(denominator)
-        return None if one is None or not other else one / other
+        dividend, divisor = self.numbers.get(numerator), self.numbers.get(denominator)
+        return None if dividend is None or not divisor else dividend / divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,9 @@ class Spread:
 
 def spread_of(rounds: Sequence[Measurement], name: str, per: str | None = None) -> Spread | None:
     """Return the spread of a number over the rounds, or of its ratio to the number `per`."""
-    return Spread.over([one.ratio(name, per) if per else one.numbers.get(name) for one in rounds])
+    return Spread.over(
+        [measurement.ratio(name, per) if per else measurement.numbers.get(name) for measurement in rounds]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +198,19 @@ class Result(ABC):
     def rows(self) -> list[Row]:
         """Return a row for each entry. A round that failed or was out of memory determines its outcome."""
         rounds: dict[Key, list[Measurement]] = {}
-        for one in self.measurements:
-            rounds.setdefault(one.key, []).append(one)
+        for measurement in self.measurements:
+            rounds.setdefault(measurement.key, []).append(measurement)
         return [self._row(key, rounds.get(key, [])) for key in self.keys()]
 
     def _row(self, key: Key, rounds: list[Measurement]) -> Row:
-        bad = [one for outcome in ("OOM", "failed") for one in rounds if one.outcome == outcome]
-        if bad or not rounds:
-            outcome, reason = (bad[0].outcome, bad[0].reason) if bad else ("missing", None)
+        failures = [
+            measurement
+            for outcome in ("OOM", "failed")
+            for measurement in rounds
+            if measurement.outcome == outcome
+        ]
+        if failures or not rounds:
+            outcome, reason = (failures[0].outcome, failures[0].reason) if failures else ("missing", None)
             return Row(key, outcome, reason, len(rounds), self.summarize(key, []))
         return Row(key, "ok", None, len(rounds), self.summarize(key, rounds))
 
@@ -213,12 +220,17 @@ class Result(ABC):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of the result file."""
-        names = [one.name for one in fields(self) if one.name not in ("entries", "sizes", "measurements")]
+        names = [
+            attribute.name
+            for attribute in fields(self)
+            if attribute.name not in ("entries", "sizes", "measurements")
+        ]
         return {
             **{name: getattr(self, name) for name in names},
             "rows": [self._flat(row, ("outcome", "reason", "rounds"), row.numbers) for row in self.rows()],
             "measurements": [
-                self._flat(one, ("round", "outcome", "reason"), self.NUMBERS) for one in self.measurements
+                self._flat(measurement, ("round", "outcome", "reason"), self.NUMBERS)
+                for measurement in self.measurements
             ],
         }
 
@@ -271,7 +283,7 @@ def run_rounds(
     tell: Callable[[str], None],
     quiet: bool,
     to_files: Callable[[], Mapping[str, str | bytes]] = dict,
-    is_kept: Callable[[Measurement], bool] = lambda one: one.outcome == "ok",
+    is_kept: Callable[[Measurement], bool] = lambda measurement: measurement.outcome == "ok",
 ) -> None:
     """Measure all tasks, each in a new process, and add the measurements to the result.
 
@@ -312,18 +324,20 @@ def run_rounds(
 def _measure_all(
     result: Result, tasks: list[Task], file: Path | None, tell: Callable[[str], None], quiet: bool
 ) -> None:
-    done = {(one.key, one.round) for one in result.measurements}
-    bad = {one.key for one in result.measurements if one.outcome != "ok"}
+    done = {(measurement.key, measurement.round) for measurement in result.measurements}
+    failed = {measurement.key for measurement in result.measurements if measurement.outcome != "ok"}
     with Progress("bench", len(tasks), "measurements", shown=not quiet) as bar:
         for key, number, job, label in tasks:
-            if (key, number) not in done and key not in bad:
+            if (key, number) not in done and key not in failed:
                 bar.annotate(label)
                 numbers = {"budget_bytes": job.budget_bytes, **run_job(job)}
-                one = Measurement(key, number, numbers.pop("outcome"), numbers.pop("reason", None), numbers)
-                result.measurements.append(one)
-                if one.outcome != "ok":
-                    bad.add(key)
-                    tell(f"{label}: {one.outcome}, {one.reason}")
+                measurement = Measurement(
+                    key, number, numbers.pop("outcome"), numbers.pop("reason", None), numbers
+                )
+                result.measurements.append(measurement)
+                if measurement.outcome != "ok":
+                    failed.add(key)
+                    tell(f"{label}: {measurement.outcome}, {measurement.reason}")
                 if file is not None:
                     write_atomically(file, to_json(result.to_mapping()))
             bar.update()
@@ -335,7 +349,7 @@ def _read_measurements(file: Path, result: Result) -> list[Measurement]:
         return []
     kept = read_json_object(file)
     lines = kept.get("measurements")
-    if not isinstance(lines, list) or not all(isinstance(one, dict) for one in lines):
+    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
         raise MolsliceError(f"{file} is not a result of `molslice bench`")
     for what, now in (("conditions", result.conditions), ("machine", result.machine)):
         if not isinstance(before := kept.get(what), dict):
@@ -346,7 +360,7 @@ def _read_measurements(file: Path, result: Result) -> list[Measurement]:
                     f"{file} was measured with {name} {before.get(name)!r}, now it is {now.get(name)!r}; "
                     "choose another folder"
                 )
-    return [result.read_measurement(one, str(file)) for one in lines]
+    return [result.read_measurement(line, str(file)) for line in lines]
 
 
 class Column(NamedTuple):

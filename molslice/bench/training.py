@@ -211,7 +211,8 @@ def plan_entries(
             entries.append(TrainEntry(name, attention_label(base), precision, base))
         else:
             entries += [
-                TrainEntry(name, one.label, precision, one.config) for one in parse_entries(attentions, base)
+                TrainEntry(name, entry.label, precision, entry.config)
+                for entry in parse_entries(attentions, base)
             ]
     return entries
 
@@ -273,7 +274,11 @@ class TrainResult(Result):
         Waiting is a share of the time; forward, backward and optimizer are shares of the time of the steps.
         """
         first = rounds[0].numbers if rounds else {}
-        counted = [one.ratio("flops", "molecules") for one in rounds if one.numbers.get("flops")]
+        counted = [
+            measurement.ratio("flops", "molecules")
+            for measurement in rounds
+            if measurement.numbers.get("flops")
+        ]
         flops, peak = (counted[0] if counted else None), self.peaks.get(str(key[2]))
         speed = spread_of(rounds, "molecules", "seconds")
         per_second = None if flops is None or speed is None else flops * speed.median
@@ -282,7 +287,10 @@ class TrainResult(Result):
             "molecules_per_second": speed,
             "molecules_per_processor_second": spread_of(rounds, "molecules", "processor_seconds"),
             "waiting_share": spread_of(rounds, "waiting_seconds", "seconds"),
-            **{f"{part}_share": Spread.over([_share(one, part) for one in rounds]) for part in PARTS},
+            **{
+                f"{name}_share": Spread.over([_share(measurement, name) for measurement in rounds])
+                for name in PARTS
+            },
             "padding_share": first.get("padding_share"),
             "peak_bytes": spread_of(rounds, "peak_bytes"),
             "flops_per_molecule": flops,
@@ -310,12 +318,12 @@ class TrainResult(Result):
         return "\n".join(lines).rstrip() + "\n"
 
 
-def _share(one: Measurement, part: str) -> float | None:
-    """Return the share of a part in the time of the steps."""
-    seconds = {name: one.numbers[f"{name}_seconds"] for name in PARTS}
+def _share(measurement: Measurement, phase: str) -> float | None:
+    """Return the share of a phase, one of `PARTS`, in the time of the steps."""
+    seconds = {name: measurement.numbers[f"{name}_seconds"] for name in PARTS}
     if None in seconds.values() or not sum(seconds.values()):
         return None
-    return seconds[part] / sum(seconds.values())
+    return seconds[phase] / sum(seconds.values())
 
 
 def run_training_bench(

@@ -208,7 +208,9 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
             clock.finish()
             molecules += batch.rows
             padded += sum(map(padded_tokens, batch.micro_batches))
-            rows.append([one.batch.rows[one.batch.rows >= 0] for one in batch.micro_batches])
+            rows.append(
+                [micro_batch.batch.rows[micro_batch.batch.rows >= 0] for micro_batch in batch.micro_batches]
+            )
         training.wait()
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
     on_cpu = training.device.type == "cpu"
@@ -217,7 +219,7 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
     flops = None
     if job.counts_flops:
         counted = rows[:: max(1, len(rows) // COUNTED_BATCHES)][:COUNTED_BATCHES]
-        flops = flops_per_token(training, [part.numpy() for parts in counted for part in parts]) * padded
+        flops = flops_per_token(training, [row_ids.numpy() for step in counted for row_ids in step]) * padded
     return {
         "steps": len(rows),
         "molecules": molecules,
@@ -226,7 +228,9 @@ def _measure_steps(job: TrainJob, training: Training) -> Numbers:
         **{f"{name}_seconds": value for name, value in clock.seconds().items()},
         "padding_share": 1.0 - batches.order.tokens.sum() / batches.padded_tokens(0).sum(),
         "peak_bytes": peak,
-        "parameters": sum(one.numel() for one in training.stepper.model.parameters() if one.requires_grad),
+        "parameters": sum(
+            parameter.numel() for parameter in training.stepper.model.parameters() if parameter.requires_grad
+        ),
         "flops": flops,
     }
 

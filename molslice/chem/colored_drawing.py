@@ -308,7 +308,7 @@ def _label(atom: Chem.Atom, neighbors: np.ndarray) -> np.ndarray:
     elif hydrogens:
         start = LETTER * LARGE * letters if away[0] >= 0 else 0.0
         for side in (away[0],) if len(neighbors) else (1.0, -1.0):
-            points += [(float(np.copysign(start + part * LARGE, side)), 0.0) for part in (0.8, 1.5)]
+            points += [(float(np.copysign(start + factor * LARGE, side)), 0.0) for factor in (0.8, 1.5)]
     return np.array(points).reshape(-1, 2)
 
 

@@ -38,7 +38,7 @@ def coordinates(smiles: str, num_atoms: int) -> np.ndarray:
             mol = canonical_unguarded(parse_unguarded(smiles), smiles).mol
             places: list[tuple[int, ...]] = []
             fragments = Chem.GetMolFrags(mol, asMols=True, fragsMolAtomMapping=places)
-            largest, atoms = min(zip(fragments, places, strict=True), key=lambda one: fragment_key(one[0]))
+            largest, atoms = min(zip(fragments, places, strict=True), key=lambda pair: fragment_key(pair[0]))
             with_hydrogens = Chem.AddHs(largest)
             failed = rdDistGeom.EmbedMolecule(with_hydrogens, _parameters()) != 0
             if mol.GetNumAtoms() != num_atoms or failed:

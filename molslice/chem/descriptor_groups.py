@@ -180,8 +180,8 @@ def _contributions(graph: Graph) -> Values:
         _of_hydrogens(graph, atom) for atom, kind in enumerate(graph.kinds) for _ in range(kind[2])
     ]
     values = {
-        "MolLogP": _added([*logp, *(one for one, _ in of_hydrogens)]),
-        "MolMR": _added([*refractivity, *(one for _, one in of_hydrogens)]),
+        "MolLogP": _added([*logp, *(value for value, _ in of_hydrogens)]),
+        "MolMR": _added([*refractivity, *(value for _, value in of_hydrogens)]),
         **_binned("SlogP_VSA", graph.areas, np.array(logp)),
         **_binned("SMR_VSA", graph.areas, np.array(refractivity)),
     }

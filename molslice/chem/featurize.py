@@ -141,10 +141,10 @@ def _assemble(
     if unknown:
         ends = counts.cumsum(1)  # a row of an unknown form is empty so far
         arrays = [molecule_arrays(smiles[row], max_atoms=max_atoms, atom_order=atom_order) for row in unknown]
-        counts[:, unknown] = np.transpose([[len(one.atoms), len(one.bonds)] for one in arrays])
+        counts[:, unknown] = np.transpose([[len(molecule.atoms), len(molecule.bonds)] for molecule in arrays])
         places = [np.repeat(ends[kind, unknown], counts[kind, unknown]) for kind in (0, 1)]
-        atoms = np.insert(atoms, places[0], np.concatenate([one.atoms for one in arrays]), axis=0)
-        bonds = np.insert(bonds, places[1], np.concatenate([one.bonds for one in arrays]), axis=0)
+        atoms = np.insert(atoms, places[0], np.concatenate([molecule.atoms for molecule in arrays]), axis=0)
+        bonds = np.insert(bonds, places[1], np.concatenate([molecule.bonds for molecule in arrays]), axis=0)
     return ManyArrays(atoms, bonds, counts[0], counts[1], errors)
 
 

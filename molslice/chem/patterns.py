@@ -123,7 +123,9 @@ class PatternCounter:
         self._rings = np.array([pattern.smallest_ring for pattern in patterns])
         self._most, self._numbers = np.array([pattern.most for pattern in patterns]).T
         self._with_choices = [(place, pattern) for place, pattern in enumerate(patterns) if pattern.choices]
-        wholes = [(place, one.whole) for place, one in enumerate(patterns) if one.whole is not None]
+        wholes = [
+            (place, pattern.whole) for place, pattern in enumerate(patterns) if pattern.whole is not None
+        ]
         self._of_wholes, self._wholes = np.array(wholes, np.int64).reshape(-1, 2).T
         self._atoms = _Kinds(self._look_at_atom, (2, count + 1))
         self._bonds = _Kinds(self._look_at_bond, (2, count + 1))
@@ -218,9 +220,9 @@ def _types(expressions: tuple[str, ...], kind: Chem.BondType, in_ring: bool) -> 
 def _question(expression: str, of_leaf: Callable[[str], Question]) -> Question:
     """Read an expression: `;` is "and" and comes last, before it `,` for "or", `&` for "and" and `!`."""
     for separator, join in ((";", _all_of), (",", _any_of), ("&", _all_of)):
-        parts = _split(expression, separator)
-        if len(parts) > 1:
-            return join([_question(part, of_leaf) for part in parts])
+        operands = _split(expression, separator)
+        if len(operands) > 1:
+            return join([_question(operand, of_leaf) for operand in operands])
     if expression.startswith("!"):
         question = _question(expression[1:], of_leaf)
         return lambda kind: (question(kind)[1], question(kind)[0])

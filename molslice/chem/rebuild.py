@@ -121,13 +121,13 @@ def _highest_neighbor(atom: Chem.Atom, other: Chem.Atom) -> int | None:
 
 def _difference(wanted: MoleculeArrays, rebuilt: MoleculeArrays) -> str | None:
     """Name the first feature that differs; None if the arrays are equal."""
-    for thing, names, one, other in (
+    for kind, names, expected, actual in (
         ("atom", ATOM_FEATURES, wanted.atoms, rebuilt.atoms),
         ("bond", BOND_FEATURES[2:], wanted.bonds[:, 2:], rebuilt.bonds[:, 2:]),
     ):
-        if not np.array_equal(one, other):
-            index, column = np.argwhere(one != other)[0]
-            return f"the arrays do not determine the {names[column]} of {thing} {index}"
+        if not np.array_equal(expected, actual):
+            index, column = np.argwhere(expected != actual)[0]
+            return f"the arrays do not determine the {names[column]} of {kind} {index}"
     return None
 
 

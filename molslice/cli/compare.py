@@ -25,11 +25,11 @@ TAKES_OVERRIDES = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument(
         "--config", type=file_path, metavar="FILE", help="YAML file that all entries are trained with"
     )
-    what.add_argument(
+    group.add_argument(
         "--runs",
         type=file_path,
         nargs="+",

@@ -56,9 +56,9 @@ FORMATS = ("svg", "png")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     add_model(parser)
-    what = parser.add_mutually_exclusive_group()
-    add_smiles(what)
-    add_input(what)
+    group = parser.add_mutually_exclusive_group()
+    add_smiles(group)
+    add_input(group)
     parser.add_argument(
         "--global",
         dest="overview",
@@ -165,7 +165,9 @@ def _survey(args: argparse.Namespace, is_folder: bool) -> int:
         score, rows, args.out, ending=ending, background=args.background or BACKGROUNDS[0], progress=True
     )
     if args.json:
-        write_json({"model": predictor.name, "output": args.out, "effects": [asdict(one) for one in effects]})
+        write_json(
+            {"model": predictor.name, "output": args.out, "effects": [asdict(effect) for effect in effects]}
+        )
     tell(f"global view of {effects[0].molecules} molecules written to {args.out}")
     return 0
 

@@ -272,12 +272,12 @@ def _check_first(args: argparse.Namespace) -> None:
     check_folder(args.out, [args.data])
 
 
-def _announce(told: list[str], refits: bool, rows: "FitData", seconds: float) -> None:
+def _announce(early_findings: list[str], refits: bool, rows: "FitData", seconds: float) -> None:
     """Say what was found in the table, how many rows the model learns, and how long the fit will take."""
     from molslice.fitting.expected_time import describe_seconds
 
-    told += rows.findings
-    for text in told:
+    early_findings += rows.findings
+    for text in early_findings:
         tell(text)
     tell_refusals(rows.refusals.report())
     held_out = int(rows.test.sum())
@@ -316,14 +316,14 @@ def run(args: argparse.Namespace) -> int:
     if args.tune:
         limit = f"{args.tune:g} minute{'s' * (args.tune != 1)}"
         tell(f"tuning takes up to {limit}; then the model is fitted as without it")
-    told: list[str] = []  # what is found in the table, before the fit
+    early_findings: list[str] = []  # what is found in the table, before the fit
     refits = refits_all(options.get("split", "random"), args.refit)
-    announce = None if args.json or args.quiet else partial(_announce, told, refits)
+    announce = None if args.json or args.quiet else partial(_announce, early_findings, refits)
     about = fit(**options, announce=announce)
     if args.json:
         write_json(about)
         return 0
-    for text in about["findings"][len(told) :]:
+    for text in about["findings"][len(early_findings) :]:
         tell(text)
     for what in about["left_out"]:
         tell(f"not computed for lack of time: {what}")
@@ -335,7 +335,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tune:
         for text in describe_tuning(about):
             tell(text)
-    given = "".join(f" --condition {_example(one)}" for one in about.get("conditions", ()))
+    given = "".join(f" --condition {_example(condition)}" for condition in about.get("conditions", ()))
     given += f" --condition {shlex.quote(about['partner'])}=O" if "partner" in about else ""
     tell(f"the model is in {args.out}; next: molslice predict {args.out} --smiles CCO{given}")
     tell(f"measured values that may be wrong: molslice suspects {args.out}")

@@ -34,6 +34,6 @@ def run(args: argparse.Namespace) -> int:
         names = {"model": config.model.name, "attention": attention_label(config)}
         write_json({"config": args.config, **names, "parameters": counts})
     else:
-        rows = [(part, f"{number:,}") for part, number in counts.items()]
+        rows = [(name, f"{number:,}") for name, number in counts.items()]
         write(text_table((f"{config.model.name}, {attention_label(config)}", "parameters"), rows))
     return 0

@@ -72,10 +72,10 @@ NEEDS = {  # options that need another one
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `predict`."""
     add_model(parser)
-    what = parser.add_mutually_exclusive_group(required=True)
-    add_smiles(what, "; print the predictions")
-    add_input(what)
-    what.add_argument(
+    group = parser.add_mutually_exclusive_group(required=True)
+    add_smiles(group, "; print the predictions")
+    add_input(group)
+    group.add_argument(
         "--submission", type=file_path, metavar="DIR", help="write PCQM4M submission files to this folder"
     )
     add_output(parser, ".csv, .csv.gz, .parquet, .jsonl or .jsonl.gz; a folder for a file for each input")
@@ -170,8 +170,8 @@ def _predict_listed(
         write(listed_text(predictor, args.smiles, predictions, options))
     tell_refusals(refusals.report())
     if all(reason is not None for reason in predictions.errors):
-        which = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
-        say(f"error: {which}")  # the reasons are in the table
+        problem = "no row has a prediction" if predictor.condition_names else "none of the SMILES can be read"
+        say(f"error: {problem}")  # the reasons are in the table
         return 1
     tell_treated_rows(predictions.replaced, wildcards)
     return 0

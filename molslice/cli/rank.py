@@ -64,9 +64,9 @@ NEEDS = {"output": "input", "smiles_column": "input", "delimiter": "input", "con
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rank`."""
     add_model(parser)
-    what = parser.add_mutually_exclusive_group(required=True)
-    add_input(what)
-    add_smiles(what)
+    group = parser.add_mutually_exclusive_group(required=True)
+    add_input(group)
+    add_smiles(group)
     parser.add_argument(
         "--goal",
         action="append",

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(examined: "Examined") -> str:
     """Format the first suspects as a table."""
-    has_names = any(one.place.name for one in examined.suspects)
+    has_names = any(suspect.place.name for suspect in examined.suspects)
     header = [
         "target",
         "row",
@@ -88,12 +88,12 @@ def _text(examined: "Examined") -> str:
         "reason",
     ]
     rows = []
-    for one in examined.suspects[:LISTED]:
-        predicted, lower, upper = one.rounded() if one.has_interval else (one.predicted, "", "")
-        interval = f"{lower} to {upper}" if one.has_interval else ""
-        place = one.place
-        cells = [one.target, str(place.row), *[place.name] * has_names, place.smiles]
-        rows.append([*cells, one.measured, predicted, interval, "; ".join(one.reasons)])
+    for suspect in examined.suspects[:LISTED]:
+        predicted, lower, upper = suspect.rounded() if suspect.has_interval else (suspect.predicted, "", "")
+        interval = f"{lower} to {upper}" if suspect.has_interval else ""
+        place = suspect.place
+        cells = [suspect.target, str(place.row), *[place.name] * has_names, place.smiles]
+        rows.append([*cells, suspect.measured, predicted, interval, "; ".join(suspect.reasons)])
     return text_table(header, rows)
 
 
@@ -105,22 +105,22 @@ def _to_json(examined: "Examined", model: str, files: list[Path]) -> dict[str, A
         "knows_table": examined.knows_table,
         "suspects": [
             {
-                "target": one.target,
-                "unit": one.unit,
-                "name": one.place.name or None,
-                "file": one.place.file,
-                "row": one.place.row,
-                "line": one.place.line,
-                "smiles": one.place.smiles,
-                "measured": one.measured,
-                "predicted": one.predicted or None,
-                "lower": one.lower,
-                "upper": one.upper,
-                "probability": one.probability,
-                "excess": one.excess,
-                "reasons": one.reasons,
+                "target": suspect.target,
+                "unit": suspect.unit,
+                "name": suspect.place.name or None,
+                "file": suspect.place.file,
+                "row": suspect.place.row,
+                "line": suspect.place.line,
+                "smiles": suspect.place.smiles,
+                "measured": suspect.measured,
+                "predicted": suspect.predicted or None,
+                "lower": suspect.lower,
+                "upper": suspect.upper,
+                "probability": suspect.probability,
+                "excess": suspect.excess,
+                "reasons": suspect.reasons,
             }
-            for one in examined.suspects
+            for suspect in examined.suspects
         ],
         "pairs": len(examined.pairs),
         "cliffs": sum(pair.is_cliff for pair in examined.pairs),

@@ -324,8 +324,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         texts = [["" if is_missing_value(cell) else str(cell) for cell in column] for column in columns]
         named = zip(texts, _names(y, len(texts)), strict=True)
         read = [read_limits(column, name, "index {}".format) for column, name in named]
-        values = np.stack([one.values for one in read], axis=1)
-        sides = np.stack([one.sides for one in read], axis=1)
+        values = np.stack([limits.values for limits in read], axis=1)
+        sides = np.stack([limits.sides for limits in read], axis=1)
         return values.reshape(cells.shape), sides.reshape(cells.shape)
 
     def predict(self, X: Molecules) -> np.ndarray:  # noqa: N803

@@ -63,16 +63,16 @@ class MaskedMolecule:
 
     def copies(self, count: int) -> MoleculeBatch:
         """Return `count` copies without masked atoms."""
-        one = self._visible
+        visible = self._visible
         molecule = torch.arange(count, device=self.device).repeat_interleave(self.num_bonds)
-        index = one.bond_index.repeat(count, 1)
+        index = visible.bond_index.repeat(count, 1)
         index[:, 0] = molecule
-        descriptors = one.descriptors
+        descriptors = visible.descriptors
         return MoleculeBatch(
-            atoms=one.atoms.expand(count, -1, -1),
-            atom_mask=one.atom_mask.expand(count, -1),
+            atoms=visible.atoms.expand(count, -1, -1),
+            atom_mask=visible.atom_mask.expand(count, -1),
             bond_index=index,
-            bond_features=one.bond_features.repeat(count, 1),
+            bond_features=visible.bond_features.repeat(count, 1),
             descriptors=None if descriptors is None else descriptors.expand(count, -1),
         )
 

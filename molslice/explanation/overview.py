@@ -92,10 +92,10 @@ def find_effects(
     chosen = choose_fragments([given[row] for row in order], *score.predictor.treatment).smiles
     with score.predictor.reader() as reader:
         (molecules,) = reader.read([chosen])
-    good = np.flatnonzero([reason is None for reason in molecules.errors])[:MOST_ROWS]
-    if len(good) < FEWEST_ROWS:
-        raise MolsliceError(f"a global view needs {FEWEST_ROWS} readable molecules, got {len(good)}")
-    molecules, rows = molecules.take(good), [chosen[row] for row in good]
+    readable = np.flatnonzero([reason is None for reason in molecules.errors])[:MOST_ROWS]
+    if len(readable) < FEWEST_ROWS:
+        raise MolsliceError(f"a global view needs {FEWEST_ROWS} readable molecules, got {len(readable)}")
+    molecules, rows = molecules.take(readable), [chosen[row] for row in readable]
     predicted = score.of_molecules(molecules)
     numbers = np.unique(molecules.canonical, return_inverse=True)[1]
     features = [
@@ -118,7 +118,7 @@ def find_effects(
     return [
         effect
         for kind in (features, substructures)
-        for effect in sorted(kind, key=lambda one: (-abs(one.effect), one.name))
+        for effect in sorted(kind, key=lambda effect: (-abs(effect.effect), effect.name))
     ]
 
 
@@ -230,11 +230,13 @@ def _draw(score: PredictionScore, effects: Sequence[Effect]) -> Figure:
     figure = Figure(figsize=(12, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
     model = os.path.basename(os.path.abspath(score.predictor.name))
-    features = [one for one in effects if one.kind == FEATURE]
-    often = [one for one in effects if one.kind == SUBSTRUCTURE and one.molecules >= FEWEST_MOLECULES]
+    features = [effect for effect in effects if effect.kind == FEATURE]
+    often = [
+        effect for effect in effects if effect.kind == SUBSTRUCTURE and effect.molecules >= FEWEST_MOLECULES
+    ]
     figure.suptitle(literal(f"{model}: {score.name}, {features[0].molecules} molecules"))
-    _draw_bars(left, features[:SHOWN], [_with_others(one) for one in features[:SHOWN]])
-    _draw_bars(right, often[:SHOWN], [f"{one.name} ({one.molecules})" for one in often[:SHOWN]])
+    _draw_bars(left, features[:SHOWN], [_with_others(effect) for effect in features[:SHOWN]])
+    _draw_bars(right, often[:SHOWN], [f"{effect.name} ({effect.molecules})" for effect in often[:SHOWN]])
     described = score.predictor.described_columns[score.column]
     name = f"{score.name}, class {described['class']}" if "class" in described else score.name
     unit = with_unit(name, score.unit)
@@ -252,7 +254,7 @@ def _with_others(feature: Effect) -> str:
 
 
 def _draw_bars(axes: Axes, effects: Sequence[Effect], labels: Sequence[str]) -> None:
-    values, errors = [one.effect for one in effects], [one.standard_error for one in effects]
+    values, errors = [effect.effect for effect in effects], [effect.standard_error for effect in effects]
     colors = [BLUE if value < 0 else ORANGE for value in values]
     axes.barh([literal(label) for label in labels], values, xerr=errors, color=colors, ecolor="#8c8c8c")
     axes.invert_yaxis()

@@ -124,8 +124,8 @@ def _edges(bias: GraphBias, paths: DensePaths, bonds: Float[Tensor, "B M H"]) ->
 
 def _fifth_atoms(paths: DensePaths) -> Int[Tensor, "B A A"]:
     """Return the atom of the path from i to j that is at most `MAX_HOPS` bonds from i [B, A, A]."""
-    here = torch.arange(paths.distance.shape[-1], device=paths.distance.device)
-    place = torch.where(paths.distance > MAX_HOPS, paths.previous, here)
+    atoms = torch.arange(paths.distance.shape[-1], device=paths.distance.device)
+    place = torch.where(paths.distance > MAX_HOPS, paths.previous, atoms)
     for _ in range(DOUBLINGS):
         place = place.gather(2, place)
     return place

@@ -146,9 +146,9 @@ def no_empty_folders(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for made in missing:
+        for new_folder in missing:
             with contextlib.suppress(OSError):  # it is not empty
-                made.rmdir()
+                new_folder.rmdir()
         raise
 
 

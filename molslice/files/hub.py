@@ -67,9 +67,9 @@ def load_hub(name: str, splits: Sequence[str], subset: str | None = None) -> dic
     Raises:
         MolsliceError: As in `datasets_library`.
     """
-    which = (name,) if subset is None else (name, subset)
+    arguments = (name,) if subset is None else (name, subset)
     with datasets_library(name) as datasets:
-        return {split: datasets.load_dataset(*which, split=split) for split in splits}
+        return {split: datasets.load_dataset(*arguments, split=split) for split in splits}
 
 
 def datasets_library(name: str) -> AbstractContextManager[ModuleType]:

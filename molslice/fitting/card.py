@@ -159,7 +159,7 @@ def describe_tuning(record: Mapping[str, Any]) -> list[str]:
         if not trials:
             sentences.append(f"{name}: not tuned, because the learners with their defaults took all the time")
             continue
-        before, after = (format_metric(one["cross_validated"]) for one in (trials[0], target.best))
+        before, after = (format_metric(trial["cross_validated"]) for trial in (trials[0], target.best))
         count = counted(len(trials), "trial")
         changed = f"{changes} improved the {label} from {before} to {after}"
         kept = f"none improved the {label} of the defaults, {before}, by more than a standard error"

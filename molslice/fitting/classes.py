@@ -67,8 +67,8 @@ def listed_orders(order: str | Sequence[str] | Sequence[Sequence[str]]) -> tuple
     Raises:
         MolsliceError: They are neither, or a word is empty.
     """
-    if isinstance(order, list | tuple) and not any(isinstance(one, str) for one in order):
-        return tuple(listed_words("order", one) for one in order)
+    if isinstance(order, list | tuple) and not any(isinstance(item, str) for item in order):
+        return tuple(listed_words("order", words) for words in order)
     return (listed_words("order", order),)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ def read_classes(
         spelled = {class_key(word): word for word in counts}
         chosen = [spelled[key] for key in (*unused, *named) if key in spelled]
         order = () if kinds[name] == "classification" else _find_order(counts, options.order, names, column)
-        waiting = [one for one in waiting if one != order]
+        waiting = [other for other in waiting if other != order]
         asked = bool(order) or kinds[name] == "multiclass"
         if not chosen and not asked and None not in known.values():
             result.values[name] = known_numbers(cells, options.written)
@@ -202,7 +202,7 @@ def read_classes(
         result.values[name] = class_numbers(cells, name, where, classes, options.written)
         result.meanings.append(_describe(name, classes, counts, ordered=bool(order)))
     if unused:
-        listed = ", ".join(word for one in result.types.values() for word in one.words)
+        listed = ", ".join(word for target_type in result.types.values() for word in target_type.words)
         word = next(word for word in options.positive if class_key(word) == unused[0])
         raise MolsliceError(
             f"{path}: no target has the two classes of which {word!r} is one"

@@ -80,9 +80,9 @@ def describe_conditions(data: FitData, kinds: Mapping[str, Sequence[str] | None]
     Raises:
         MolsliceError: A condition has the same value in all training rows, or is the target in another form.
     """
-    values, everything = data.molecules.conditions, np.arange(len(data.smiles))
+    values, all_rows = data.molecules.conditions, np.arange(len(data.smiles))
     if values is None or data.test.all():  # a fit without training rows is refused later
-        return everything
+        return all_rows
     reasons: dict[int, str] = {}
     conditions = []
     for (name, words), column in zip(kinds.items(), values.T, strict=True):
@@ -93,7 +93,7 @@ def describe_conditions(data: FitData, kinds: Mapping[str, Sequence[str] | None]
                 column[row] = conditions[-1].read(value if words is None else words[int(value)])
             except MolsliceError as error:
                 reasons.setdefault(row, str(error))
-    data.conditions, kept = tuple(conditions), np.setdiff1d(everything, list(reasons))
+    data.conditions, kept = tuple(conditions), np.setdiff1d(all_rows, list(reasons))
     if reasons:
         first = next(iter(reasons.values()))
         data.lose(f"{counted(len(reasons), 'held-out row')} left out; the first: {first}")

@@ -232,7 +232,7 @@ class FitData:
     @property
     def has_classes(self) -> np.ndarray:
         """Whether a target is no number, bool [T]."""
-        return np.array([one.has_classes for one in self.types])
+        return np.array([target_type.has_classes for target_type in self.types])
 
     def metrics(self, index: int) -> tuple[str, ...]:
         """Return the metrics of a target, the primary one first."""
@@ -348,8 +348,10 @@ class FitData:
         """
         numbers = self._in_learned_unit(self.targets)
         blocks = [
-            numbers[:, [index]] if one.several is None else one.several.split(numbers[:, index])
-            for index, one in enumerate(self.types)
+            numbers[:, [index]]
+            if target_type.several is None
+            else target_type.several.split(numbers[:, index])
+            for index, target_type in enumerate(self.types)
         ]
         return np.concatenate(blocks, axis=1)
 
@@ -357,7 +359,9 @@ class FitData:
     def learned_names(self) -> list[str]:
         """Name what the model learns: P names."""
         pairs = zip(self.names, self.types, strict=True)
-        return [part for name, one in pairs for part in one.names_of_parts(name)]
+        return [
+            learned_name for name, target_type in pairs for learned_name in target_type.names_of_parts(name)
+        ]
 
     def _in_learned_unit(self, values: np.ndarray) -> np.ndarray:
         """Return values [..., T] with logarithms for logarithmic targets; NaN for one without a logarithm."""

@@ -23,7 +23,7 @@ def describe_domain(
         folds: Fold of each row in each assignment, int [A, n]; -1 for held-out rows.
     """
     # a mean over conditions, or the index of a class, would say little
-    several = np.array([one.several is not None for one in data.types])
+    several = np.array([target_type.several is not None for target_type in data.types])
     values = np.where(several, np.nan, data.targets[rows])
     values = None if data.conditions or several.all() else values
     domain = TrainingDomain.of_smiles([data.molecules.canonical[row] for row in rows], values=values)

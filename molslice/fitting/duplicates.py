@@ -198,7 +198,7 @@ def find_conflicts(
         target = int(np.nan_to_num(relative, posinf=np.inf).argmax())
         if relative[target] >= LEAST_CONFLICT:
             conflicts.append(Conflict(target, rows, float(relative[target])))
-    return sorted(conflicts, key=lambda one: -one.size)[:SHOWN_CONFLICTS]
+    return sorted(conflicts, key=lambda conflict: -conflict.size)[:SHOWN_CONFLICTS]
 
 
 def _conflicts(data: FitData, differing: Sequence[Sequence[int]], scale: Scale | None) -> list[str]:

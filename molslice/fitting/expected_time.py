@@ -37,7 +37,7 @@ def expected_seconds(
     """
     count, quality = len(rows.smiles), QUALITIES[options.quality]
     speed = min(max(reading_seconds / (READING * max(count, 1)), FASTEST), SLOWEST)
-    columns = sum(one.num_parts for one in rows.types)
+    columns = sum(target_type.num_parts for target_type in rows.types)
     learners = LEARNERS[options.quality] * count * columns
     networks = 0.0
     if quality.fine_tunes and has_encoder and rows.partner is None:

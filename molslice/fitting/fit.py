@@ -300,7 +300,7 @@ def fit(
                 encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
             tables = _read_tables(others, options, embed, workers, phases)
             known = rows.known if refits else rows.known[~rows.test]
-            parts = [one.num_parts for one in rows.types]
+            parts = [target_type.num_parts for target_type in rows.types]
             _check_size(features, np.repeat(known.sum(0), parts), path, tables)
             of_related, taken = _add_related(tables, rows, features, options, phases)
             tuning, log = NOT_TUNED, log_file(folder)
@@ -422,7 +422,7 @@ def _add_related(
     for table in tables:
         fits.append(fit_related(table, rows, alone, options))
         move(len(fits), len(tables))
-    return fits, features.with_conditions([one.column for one in fits])
+    return fits, features.with_conditions([related_fit.column for related_fit in fits])
 
 
 def _check_size(features: Features, known: np.ndarray, path: File, tables: Sequence[RelatedTable]) -> None:

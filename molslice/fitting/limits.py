@@ -45,7 +45,7 @@ def find_relations(
     types: Sequence[TargetType], side: SideColumns, options: FitOptions
 ) -> tuple[str | None, ...]:
     """Return the column of relations of each target, None without one: as given, or found for a number."""
-    numbers = [not one.has_classes and options.limits != "exact" for one in types]
+    numbers = [not target_type.has_classes and options.limits != "exact" for target_type in types]
     return columns_beside(numbers, options.relations, side.relations)
 
 

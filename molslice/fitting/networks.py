@@ -116,9 +116,9 @@ def fine_tune(
             predicted = network.predict_with_errors([smiles[int(row)] for row in rows]).values
             scores = network_scores(predicted, info)
             if not np.isfinite(scores).all():
-                bad = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
+                molecule = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
                 raise MolsliceError(
-                    f"the fine-tuned network of fold {fold} predicts a value that is not finite for {bad}"
+                    f"the network of fold {fold} predicts a value that is not finite for {molecule}"
                 )
             unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
             progress(fold + 1, num_folds)

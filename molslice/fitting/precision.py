@@ -65,5 +65,5 @@ def _filled(values: np.ndarray, known: np.ndarray, column: str) -> tuple[np.ndar
     if not given.any():
         raise MolsliceError(f"the column {column!r} has no value in any row with a target")
     median = float(np.median(values[given]))
-    said = f"; {missing.sum():,} are missing and count as the median, {median:.4g}" if missing.any() else ""
-    return np.where(np.isnan(values), median, values), said
+    note = f"; {missing.sum():,} are missing and count as the median, {median:.4g}" if missing.any() else ""
+    return np.where(np.isnan(values), median, values), note

@@ -65,9 +65,12 @@ def summarize(
     """
     groups = data.number_groups()
     findings, results, refusals = [*data.findings], [], data.refusals.report()
-    for one in related:
-        findings += one.findings
-    beside = [*(condition.name for condition in data.conditions), *(one.record["target"] for one in related)]
+    for related_fit in related:
+        findings += related_fit.findings
+    beside = [
+        *(condition.name for condition in data.conditions),
+        *(related_fit.record["target"] for related_fit in related),
+    ]
     if model.epochs and beside:
         listed = ", ".join(beside)
         findings.append(f"the fine-tuned networks take the molecule alone, not {listed}")
@@ -119,8 +122,10 @@ def summarize(
         ]
     kind, announced = common_kind(data.types), [*dict.fromkeys(result["metric"] for result in results)]
     types = [*zip(data.names, data.types, strict=True)]
-    ordered = [name for name, one in types if one.several is not None and one.several.ordered]
-    words = {name: list(one.words) for name, one in types if one.words}
+    ordered = [
+        name for name, target_type in types if target_type.several is not None and target_type.several.ordered
+    ]
+    words = {name: list(target_type.words) for name, target_type in types if target_type.words}
     return {
         # what `read_fitted` needs
         "format": FORMAT,
@@ -133,8 +138,12 @@ def summarize(
         "networks": options.members if model.epochs else 0,
         "assignments": len(model.folds),
         **({} if options.standardize == "no" else {"standardize": options.standardize}),
-        **({"conditions": [one.to_mapping() for one in data.conditions]} if data.conditions else {}),
-        **({"related": [one.record for one in related]} if related else {}),
+        **(
+            {"conditions": [condition.to_mapping() for condition in data.conditions]}
+            if data.conditions
+            else {}
+        ),
+        **({"related": [related_fit.record for related_fit in related]} if related else {}),
         **({} if data.partner is None else {"partner": data.partner}),
         **(
             {"ordered": ordered if kind == "mixed" else bool(ordered)}
@@ -227,7 +236,7 @@ def write_fit(
     `measured`, `model` and `related` are as in `summarize`. The files have the order of the table, in which
     rows have these `places`, int [n].
     """
-    of_related = [{RELATED_LEARNER: one.model.learner} for one in related]
+    of_related = [{RELATED_LEARNER: related_fit.model.learner} for related_fit in related]
     save_learners(folder, [*(fit.learners for fit in model.fitted), *of_related])
     learned = model.folds[0] >= 0
     order = np.argsort(places)
@@ -349,10 +358,10 @@ def _origins_table(data: FitData, rows: np.ndarray) -> str:
     writer.writerow(header)
     listed = [(number, data.origins[row]) for number, row in enumerate(rows, 1)]
     for number, origins in [*listed, *((-number, origins) for number, origins in enumerate(data.lost, 1))]:
-        for one in origins:
-            cells = [_cell(data, index, value) for index, value in enumerate(one.values)]
-            line = "" if one.line is None else one.line
-            writer.writerow([one.smiles, number, one.file, one.row, line, *cells, *one.names])
+        for origin in origins:
+            cells = [_cell(data, index, value) for index, value in enumerate(origin.values)]
+            line = "" if origin.line is None else origin.line
+            writer.writerow([origin.smiles, number, origin.file, origin.row, line, *cells, *origin.names])
     return stream.getvalue()
 
 

@@ -85,17 +85,17 @@ def listed_related(
     }
     listed: list[RelatedTarget] = []
     for given in [related] if isinstance(related, str) else related:
-        one = RelatedTarget.of(given)
-        paths = find_files([one.file])
+        related_target = RelatedTarget.of(given)
+        paths = find_files([related_target.file])
         check_rereadable(paths)
         with open_molecules(paths) as table:
-            table.find(one.column)
+            table.find(related_target.column)
         for path in paths:
-            place = place_of(path), one.column
+            place = place_of(path), related_target.column
             if place in taken:
-                raise MolsliceError(f"{path}: {one.column!r} is {taken[place]}")
+                raise MolsliceError(f"{path}: {related_target.column!r} is {taken[place]}")
             taken[place] = "given twice as a related target"
-        listed.append(one)
+        listed.append(related_target)
     if listed and pairs:
         raise MolsliceError("related targets are for single molecules, but the rows have two")
     return listed

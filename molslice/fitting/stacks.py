@@ -216,7 +216,7 @@ def _network_weight(
         labels = target_fit.labels[places]
         if len(labels) < MIN_PROBED_ROWS or (classes and np.ptp(labels.values) == 0):
             return float("inf")
-        parts = {name: part[places] for name, part in target_fit.parts.items()}
+        parts = {name: values[places] for name, values in target_fit.parts.items()}
         parts[FINE_TUNED] = unseen[np.searchsorted(rows, target_fit.rows[places]), index]
         largest = max(largest, Stack.fit(parts, labels, classes=classes).weights[-1])
     return largest

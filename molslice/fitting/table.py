@@ -91,8 +91,9 @@ def read_fit_data(
     findings += classes.meanings
     values = read_targets(cells, names, side, classes, written, options)
     options = options_of_kinds(values.types, names, options, path)
-    kind, has_numbers = common_kind(values.types), not all(one.has_classes for one in values.types)
-    suited = [not (one.has_classes and has_numbers) for one in values.types]
+    kind = common_kind(values.types)
+    has_numbers = not all(target_type.has_classes for target_type in values.types)
+    suited = [not (target_type.has_classes and has_numbers) for target_type in values.types]
     unit_columns = columns_beside(suited, options.unit_columns, side.units)
     precision = read_precision(cells, options.written, options)
     conditions = read_conditions(cells, options.written, options, path)
@@ -110,7 +111,7 @@ def read_fit_data(
     listed = ", ".join(names)
     if kind == "mixed":
         pairs = zip(names, values.types, strict=True)
-        listed = ", ".join(f"{name} ({one.kind})" for name, one in pairs)
+        listed = ", ".join(f"{name} ({target_type.kind})" for name, target_type in pairs)
     given = all(options.kinds_of(names))
     findings.append(f"targets: {listed}; {kind}" + " (detected)" * (not given))
     findings += values.findings
@@ -244,8 +245,8 @@ def _drop_unreadable(data: FitData, path: File, places: Sequence[str], *, strict
     rows = np.flatnonzero([reason is None for reason in data.molecules.errors])
     if not len(rows):
         first = failure_text(places[0], data.smiles[0], data.molecules.errors[0] or "")
-        which = f"none of the {len(data.smiles)} SMILES in column {data.smiles_column!r}"
-        raise MolsliceError(f"{path}: {which} can be read; {first}")
+        subject = f"none of the {len(data.smiles)} SMILES in column {data.smiles_column!r}"
+        raise MolsliceError(f"{path}: {subject} can be read; {first}")
     if failed := len(data.smiles) - len(rows):
         listed = "; ".join(f"{kind['count']:,} {kind['reason']}" for kind in data.refusals.report())
         data.lose(f"{counted(failed)} of {len(data.smiles):,} left out: {listed}")

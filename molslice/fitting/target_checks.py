@@ -30,7 +30,7 @@ def options_of_kinds(
         MolsliceError: An option is for numbers, but all targets are classes, or the other way round; or an
             option names something for numbers for a target of classes.
     """
-    numbers = [not one.has_classes for one in types]
+    numbers = [not target_type.has_classes for target_type in types]
     if all(numbers) and options.class_weight is not None:
         raise MolsliceError(f"class_weight is for classes; the targets of {path} are numbers")
     if not any(numbers):
@@ -50,7 +50,7 @@ def options_of_kinds(
     if all(numbers) or not any(numbers):
         return options
     changed: dict[str, Any] = {}
-    for field, what, nothing in (
+    for field, what, empty in (
         ("relations", "limits", None),
         ("units", "units", ""),
         ("unit_columns", "units", None),
@@ -64,7 +64,7 @@ def options_of_kinds(
                 )
         if given:
             pairs = zip(numbers, given, strict=True)
-            changed[field] = tuple(value if is_number else nothing for is_number, value in pairs)
+            changed[field] = tuple(value if is_number else empty for is_number, value in pairs)
     return replace(options, **changed)
 
 
@@ -157,8 +157,8 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
         if data.bounds is not None:  # an upper limit must be positive too
             values = np.where(data.limited[:, index] & ~data.test, data.bounds[1, :, index], values)
         where = f"{path}, column {name!r}"
-        if (bad := np.flatnonzero(values <= 0)).size:
-            row = int(bad[0])
+        if (not_positive := np.flatnonzero(values <= 0)).size:
+            row = int(not_positive[0])
             raise MolsliceError(
                 f"{where}: the value {values[row]:g} of {data.smiles[row]} has no logarithm; choose the "
                 "scale linear"

@@ -279,7 +279,7 @@ class _Target:
                 "cross_validated": trial.measured.value,
                 "standard_error": trial.measured.standard_error * self.factor,
                 "seconds": round(trial.seconds, 2),
-                "chosen": all(self.chosen[name] is one for name, one in trial.settings.items()),
+                "chosen": all(self.chosen[name] is value for name, value in trial.settings.items()),
             }
             for trial in self.trials
         ]

@@ -73,7 +73,9 @@ def with_related(features: Features, related: Sequence[RelatedModel]) -> Feature
     if not related:
         return features
     alone = replace(features, conditions=None)
-    return features.with_conditions([one.scaled(one.learner.predict(alone).mean(0)) for one in related])
+    return features.with_conditions(
+        [related_model.scaled(related_model.learner.predict(alone).mean(0)) for related_model in related]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ def read_fitted(folder: Path) -> FittedModel:
         targets = TargetInfo.from_mapping(record.get("targets"))
         _check_classes(targets, record)
         stacks = _read_stacks(record, folder)
-        expected = sum(one.num_parts for one in _read_types(targets, record))
+        expected = sum(target_type.num_parts for target_type in _read_types(targets, record))
         scales = _read_scales(record, expected)
         conditions = _read_conditions(record)
     except MolsliceError as error:
@@ -281,7 +283,7 @@ def _has_encoder(folder: Path, record: Mapping[str, Any]) -> bool:
 
 def _check_classes(targets: TargetInfo, record: Mapping[str, Any]) -> None:
     """Check what the folder says about the names of classes."""
-    kinds = {one.names[0]: one.kind for one in targets.each}
+    kinds = {target.names[0]: target.kind for target in targets.each}
     for kind in kinds.values():
         if kind not in ("regression", "classification", "multiclass"):
             raise MolsliceError(f"invalid kind {kind!r}")
@@ -367,7 +369,7 @@ def _read_conditions(record: Mapping[str, Any]) -> tuple[Condition, ...]:
     if not isinstance(partner, str | None) or isinstance(partner, str) != ("symmetric" in asked):
         raise MolsliceError(f"invalid second molecule: {partner!r:.80}")
     conditions = tuple(map(Condition.from_mapping, listed))
-    if len({one.name for one in conditions}) < len(conditions):
+    if len({condition.name for condition in conditions}) < len(conditions):
         raise MolsliceError("two conditions have the same name")
     return conditions
 
@@ -379,9 +381,9 @@ def _read_related(
     listed = record.get("related", [])
     _require(isinstance(listed, list), "related", listed, folder)
     models = []
-    for number, one in enumerate(listed, start):
-        _require(isinstance(one, dict), "related", listed, folder)
-        numbers = [one.get(name) for name in ("offset", "scale")]
+    for number, entry in enumerate(listed, start):
+        _require(isinstance(entry, dict), "related", listed, folder)
+        numbers = [entry.get(name) for name in ("offset", "scale")]
         sound = all(isinstance(value, float) and np.isfinite(value) for value in numbers) and numbers[1] > 0
         _require(sound, "offset or scale of a related target", numbers, folder)
         models.append(

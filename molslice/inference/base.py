@@ -129,7 +129,7 @@ class SmilesPredictor(ABC):
     def labeled_targets(self) -> tuple[str, ...]:
         """Names of the targets of several classes, which `Predictions.labels` has."""
         named = zip(self.target_names, self.types, strict=True)
-        return tuple(name for name, one in named if one.several is not None)
+        return tuple(name for name, target_type in named if target_type.several is not None)
 
     @property
     def measured_columns(self) -> tuple[str, ...]:
@@ -186,10 +186,13 @@ class SmilesPredictor(ABC):
         labels = iter(distinct_columns(self.labeled_targets, taken=[*taken, *columns]))
         # the column of a target of one column, or of the chosen class
         names = [
-            columns[of_target.start] if one.several is None else next(labels)
-            for one, of_target in zip(types, column_slices(types), strict=True)
+            columns[of_target.start] if target_type.several is None else next(labels)
+            for target_type, of_target in zip(types, column_slices(types), strict=True)
         ]
-        numbers, texts = [], [name for name, one in zip(names, types, strict=True) if one.several is not None]
+        numbers = []
+        texts = [
+            name for name, target_type in zip(names, types, strict=True) if target_type.several is not None
+        ]
         if options.level is not None:
             described = zip(self.described_columns, columns, strict=True)
             starts = [item["name"] if item["unit"] else column for item, column in described]
@@ -200,7 +203,11 @@ class SmilesPredictor(ABC):
             ):
                 numbers += [f"{starts[column]}_{end}" for column in columns_of_kind(types, kind)]
             numbers += [f"{start}_spread" for start in starts if self.has_spread(options)]
-            texts += [f"{name}_set" for name, one in zip(names, types, strict=True) if one.has_classes]
+            texts += [
+                f"{name}_set"
+                for name, target_type in zip(names, types, strict=True)
+                if target_type.has_classes
+            ]
         if options.domain is not None:
             numbers.append(SIMILARITY)
             texts += [PLACE, REASON, NEAREST]
@@ -336,7 +343,7 @@ class SmilesPredictor(ABC):
         for place, (row, molecule) in enumerate(zip(smiles, compared, strict=True)):
             if isinstance(row, Conditioned) and molecule is not None and molecule.place != OUTSIDE:
                 pairs = zip(self.conditions, row.values, strict=True)
-                if reason := next(filter(None, (one.outside(value) for one, value in pairs)), ""):
+                if reason := next(filter(None, (condition.outside(value) for condition, value in pairs)), ""):
                     compared[place] = replace(molecule, place=OUTSIDE, reason=reason)
         return compared
 

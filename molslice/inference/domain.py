@@ -168,7 +168,9 @@ class TrainingDomain:
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
-        return np.array([one in self._known for one in canonical_smiles(smiles, fragment, standardize)], bool)
+        return np.array(
+            [canonical in self._known for canonical in canonical_smiles(smiles, fragment, standardize)], bool
+        )
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder."""

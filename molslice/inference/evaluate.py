@@ -250,12 +250,14 @@ def _errors(
 ) -> list[dict[str, float | None]]:
     """Return the metrics of each target by name, the primary one first, and `standard_error`."""
     types, errors = predictor.types, []
-    for one, columns, truth in zip(types, column_slices(types), labels.T, strict=True):
-        metrics = one.measure(values[:, columns], truth)
+    for target_type, columns, truth in zip(types, column_slices(types), labels.T, strict=True):
+        metrics = target_type.measure(values[:, columns], truth)
         if isinstance(dataset, Pcqm4m) and (known := np.isfinite(truth)).any():  # the evaluator of OGB
-            metrics[one.metric] = evaluate_gap(dataset.version, truth[known], values[known, columns.start])
+            metrics[target_type.metric] = evaluate_gap(
+                dataset.version, truth[known], values[known, columns.start]
+            )
         errors.append(
-            {**metrics, "standard_error": _standard_error(one, values[:, columns], truth, molecules)}
+            {**metrics, "standard_error": _standard_error(target_type, values[:, columns], truth, molecules)}
         )
     return errors
 

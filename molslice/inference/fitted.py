@@ -84,8 +84,8 @@ def prediction_row_columns(
     """
     columns = row_columns(names)
     wanted = []
-    for name, column, one in zip(names, columns, types, strict=True):
-        several = one.several
+    for name, column, target_type in zip(names, columns, types, strict=True):
+        several = target_type.several
         wanted += [column] if several is None else [f"{name}_{word}" for word in several.names]
     return distinct_columns(wanted, taken=[*ROW_COLUMNS, *columns, *given])
 
@@ -139,7 +139,7 @@ class FittedPredictor(SmilesPredictor):
             "target_columns": row_columns(self.target_names),
             "units": list(self.target_units),
             "kind": self.targets.kind,
-            **({"classes": [list(one.class_names) for one in self.types]} if named else {}),
+            **({"classes": [list(target_type.class_names) for target_type in self.types]} if named else {}),
             "outliers": "keep",  # if the fit has kept some
             **({} if self.partner is None else {"smiles_column": ROW_COLUMNS[0]}),
             "split": {"kind": "column", "column": "split", "valid_fraction": 0},
@@ -178,14 +178,14 @@ class FittedPredictor(SmilesPredictor):
         values = np.full((len(molecules), len(self.columns)), np.nan, np.float32)
         errors = list(molecules.errors)
         members, difficulty = np.zeros((2, self.num_members, *values.shape))
-        good = np.flatnonzero([reason is None for reason in errors])
-        if len(good):
+        readable = np.flatnonzero([reason is None for reason in errors])
+        if len(readable):
             needs_spread = self.needs_spread(options)
-            members[:, good], difficulty[:, good] = self.member_predictions(
-                molecules.take(good), needs_spread=needs_spread
+            members[:, readable], difficulty[:, readable] = self.member_predictions(
+                molecules.take(readable), needs_spread=needs_spread
             )
-            values[good] = members[:, good].mean(0)
-        for row in good[~np.isfinite(values[good]).all(1)]:
+            values[readable] = members[:, readable].mean(0)
+        for row in readable[~np.isfinite(values[readable]).all(1)]:
             values[row], errors[row] = np.nan, NOT_FINITE
         by_row = members.transpose(1, 0, 2)
         return add_uncertainty(
@@ -209,17 +209,18 @@ class FittedPredictor(SmilesPredictor):
         None if there is no such target.
         """
         names = []
-        for one, columns in zip(self.types, column_slices(self.types), strict=True):
-            if one.several is not None:
+        for target_type, columns in zip(self.types, column_slices(self.types), strict=True):
+            if target_type.several is not None:
                 probabilities = predicted[:, columns]
-                chosen = np.array(one.class_names)[one.several.choose(np.nan_to_num(probabilities))]
-                names.append(np.where(np.isnan(probabilities).any(axis=1), "", chosen).tolist())
+                chosen = target_type.several.choose(np.nan_to_num(probabilities))
+                words = np.array(target_type.class_names)[chosen]
+                names.append(np.where(np.isnan(probabilities).any(axis=1), "", words).tolist())
         return [*zip(*names, strict=True)] if names else None
 
     def _numbers(self) -> list[dict[str, str]]:
         numbers = []
-        for one, item in zip(self.types, super()._numbers(), strict=True):
-            words = one.class_names if one.several is not None else one.words[1:]
+        for target_type, item in zip(self.types, super()._numbers(), strict=True):
+            words = target_type.class_names if target_type.several is not None else target_type.words[1:]
             numbers += [{**item, "class": word, "unit": ""} for word in words] or [item]
         return numbers
 
@@ -263,9 +264,9 @@ class FittedPredictor(SmilesPredictor):
         if calibration.dropout_passes:
             raise MolsliceError(f"{self.folder} has held-out rows with dropout, but its model has no dropout")
         parts = part_slices(self.types)
-        for target, one, columns in zip(calibration.targets, self.types, parts, strict=True):
-            names = () if one.several is None else one.several.names
-            if target.kind != one.kind or target.classes != names:
+        for target, target_type, columns in zip(calibration.targets, self.types, parts, strict=True):
+            names = () if target_type.several is None else target_type.several.names
+            if target.kind != target_type.kind or target.classes != names:
                 raise MolsliceError(f"{self.folder} has held-out rows of other classes than its model")
             if target.logarithmic != self.model.stacks[columns.start].logarithmic:
                 raise MolsliceError(
@@ -337,11 +338,13 @@ class FittedPredictor(SmilesPredictor):
                 size = np.broadcast_to(features.size(), disagreement.shape)
                 difficulty.append(scale.expect({**indicators, DISAGREEMENT: disagreement, SIZE: size}))
         blocks, hard = [], []
-        for one, of_target in zip(self.types, part_slices(self.types), strict=True):
+        for target_type, of_target in zip(self.types, part_slices(self.types), strict=True):
             parts = np.stack(columns[of_target], axis=2)
-            blocks.append(parts if one.several is None else one.several.combine(parts))
+            blocks.append(parts if target_type.several is None else target_type.several.combine(parts))
             hard.append(
-                np.stack(difficulty[of_target], axis=2) if one.several is None else np.zeros_like(blocks[-1])
+                np.stack(difficulty[of_target], axis=2)
+                if target_type.several is None
+                else np.zeros_like(blocks[-1])
             )
         return np.concatenate(blocks, axis=2), np.concatenate(hard, axis=2)
 

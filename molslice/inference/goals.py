@@ -116,7 +116,7 @@ def read_goals(
         raise MolsliceError(f"no goal is given: give one such as {EXAMPLES}")
     goals = [_read(text, names, units, types) for text in texts]
     for place, goal in enumerate(goals):
-        if goal.target in [one.target for one in goals[:place]]:
+        if goal.target in [earlier.target for earlier in goals[:place]]:
             hint = "" if goal.label is not None else f", such as '-1 < {goal.target} < 3'"
             raise MolsliceError(f"{goal.target!r} has two goals: give one{hint}")
     return tuple(goals)
@@ -134,19 +134,19 @@ def _read(text: str, names: Sequence[str], units: Sequence[str], types: Sequence
             f"invalid goal {text!r}: the model has no target {name!r}; {near_names(name, names)}"
         )
     index = [*names].index(name)
-    one, columns = types[index], [*column_slices(types)][index]
+    target_type, columns = types[index], [*column_slices(types)][index]
     start = {"text": text, "target": name, "index": index, "column": columns.start}
     is_equal = after in ("=", "==")
-    if one.has_classes:
+    if target_type.has_classes:
         if before or not is_equal:
             raise MolsliceError(
                 f"invalid goal {text!r}: {name} has classes; give one, as in '{name} = CLASS'"
             )
-        if last not in one.class_names:
-            listed = near_names(last, one.class_names)
+        if last not in target_type.class_names:
+            listed = near_names(last, target_type.class_names)
             raise MolsliceError(f"invalid goal {text!r}: {name} has no class {last!r}; {listed}")
-        label = one.class_names.index(last)
-        return Goal(**start, label=label, class_name=last, has_several=one.several is not None)
+        label = target_type.class_names.index(last)
+        return Goal(**start, label=label, class_name=last, has_several=target_type.several is not None)
     if is_equal or before in ("=", "=="):
         raise MolsliceError(f"invalid goal {text!r}: {name} is a number; give a limit, as in '{name} > 1'")
     limits = [(after in (">", ">=", "≥"), _number(text, last, name, units[index]))]

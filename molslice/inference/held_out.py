@@ -95,7 +95,9 @@ def choose_rule(
         rows = np.sort(np.random.default_rng(0).choice(rows, MOST_COMPARED, replace=False))
     treated = choose_fragments([smiles[int(row)] for row in rows], fragment).smiles
     compared = domain.compare(treated, [None] * len(rows))
-    similarities = np.array([np.nan if one is None else one.nearest_similarity for one in compared])
+    similarities = np.array(
+        [np.nan if row_domain is None else row_domain.nearest_similarity for row_domain in compared]
+    )
     of_rows = np.where(np.isfinite(similarities), mean_of_rows(errors)[rows], np.nan)
     return SimilarityRule.choose(
         similarities,

@@ -134,7 +134,7 @@ def _values_of(name: str, value: Any, count: int) -> list[object]:  # noqa: ANN4
         values = list(value)
         if len(values) != count:
             raise MolsliceError(f"the condition {name!r} has {len(values)} values for {count} molecules")
-    return [None if is_missing_value(one) else one for one in values]
+    return [None if is_missing_value(cell) else cell for cell in values]
 
 
 def _row(value: object) -> str:

@@ -130,9 +130,9 @@ def find_network(name_or_path: str | Path) -> Path:
             f"{name_or_path} is a model of molslice fit, not a network; give the folder of a network{use}"
         )
     if is_ensemble(path):
-        one = member_folders(path)[0]
+        member = member_folders(path)[0]
         raise MolsliceError(
-            f"{name_or_path} is an ensemble, not a network; give one of its networks, such as {one}"
+            f"{name_or_path} is an ensemble, not a network; give one of its networks, such as {member}"
         )
     return path
 

@@ -64,26 +64,26 @@ def add_intervals(predictions: Predictions, calibration: Calibration, level: flo
     members = predictions.members
     assert members is not None
     shape, kinds = predictions.values.shape, {target.kind for target in calibration.targets}
-    good = np.flatnonzero([reason is None for reason in predictions.errors])
+    predicted = np.flatnonzero([reason is None for reason in predictions.errors])
 
     def fill(values: np.ndarray) -> np.ndarray:
         full = np.full(shape, np.nan, np.float32)
-        full[good] = values
+        full[predicted] = values
         return full
 
-    models = members.models[good].transpose(1, 0, 2)
-    spread = None if members.spread is None else fill(members.spread[good])
+    models = members.models[predicted].transpose(1, 0, 2)
+    spread = None if members.spread is None else fill(members.spread[predicted])
     predictions = replace(predictions, spread=spread)
     if "regression" in kinds:
-        difficulty = None if members.difficulty is None else members.difficulty[good].transpose(1, 0, 2)
+        difficulty = None if members.difficulty is None else members.difficulty[predicted].transpose(1, 0, 2)
         lower, upper = map(fill, calibration.intervals(models, difficulty, level))
         predictions = replace(predictions, lower=lower, upper=upper)
     if "classification" in kinds:
-        calibrated = fill(calibration.calibrated(predictions.values[good]))
+        calibrated = fill(calibration.calibrated(predictions.values[predicted]))
         predictions = replace(predictions, calibrated=calibrated)
     if kinds != {"regression"}:
-        of_good = calibration.sets(models, level)
-        sets = np.zeros((shape[0], *of_good.shape[1:]), bool)
-        sets[good] = of_good
+        of_predicted = calibration.sets(models, level)
+        sets = np.zeros((shape[0], *of_predicted.shape[1:]), bool)
+        sets[predicted] = of_predicted
         predictions = replace(predictions, sets=sets)
     return predictions

@@ -221,7 +221,10 @@ class Predictions:
         names: list[tuple[int | str, ...]] = [(0, 1)] * self.sets.shape[1]
         if self.types:
             named = has_named_classes(self.types)
-            names = [one.class_names if named else (0, 1) * one.has_classes for one in self.types]
+            names = [
+                target_type.class_names if named else (0, 1) * target_type.has_classes
+                for target_type in self.types
+            ]
         return [
             [name for name, is_in in zip(of_target, members, strict=False) if is_in]
             for of_target, members in zip(names, self.sets[row], strict=True)
@@ -231,7 +234,7 @@ class Predictions:
         """Return the set of each target of a row that has classes, such as `0 1` or `low; medium`."""
         separator = "; " if has_named_classes(self.types) else " "
         members = self.set_members(row)
-        are_classes = [one.has_classes for one in self.types] or [True] * len(members)
+        are_classes = [target_type.has_classes for target_type in self.types] or [True] * len(members)
         return [
             separator.join(map(str, of_target))
             for of_target, has_classes in zip(members, are_classes, strict=True)

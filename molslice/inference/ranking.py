@@ -233,8 +233,8 @@ class Ranker:
         if predictions.domain is None:
             return replace(rows, values=values)
         texts = [
-            [*texts, "" if one is None else str(one.is_training).lower()]
-            for texts, one in zip(rows.texts, predictions.domain, strict=True)
+            [*texts, "" if row_domain is None else str(row_domain.is_training).lower()]
+            for texts, row_domain in zip(rows.texts, predictions.domain, strict=True)
         ]
         return replace(rows, values=values, texts=texts)
 
@@ -242,7 +242,7 @@ class Ranker:
         """Score predictions with the `options` of this object."""
         calibration = self.options.calibration
         assert calibration is not None
-        good = np.array([reason is None for reason in predictions.errors], bool)
+        is_predicted = np.array([reason is None for reason in predictions.errors], bool)
         probabilities = np.stack(
             [goal.probabilities(predictions, calibration) for goal in self.goals], axis=1
         )
@@ -250,19 +250,25 @@ class Ranker:
         values = probabilities.prod(1)
         margins = np.zeros(len(values))
         if len(self.goals) == 1 and goal.sign:
-            margins = goal.sign * np.where(good, predictions.values[:, goal.column], 0.0).astype(np.float64)
+            predicted = predictions.values[:, goal.column]
+            margins = goal.sign * np.where(is_predicted, predicted, 0.0).astype(np.float64)
         if self.by == "value":
-            values = np.where(good, margins, np.nan)
+            values = np.where(is_predicted, margins, np.nan)
         elif self.by == "improvement":
             models, difficulty = models_of(predictions)
             improvements = calibration.expected_improvements(goal.target, models, difficulty, goal.sign)
-            values = improvements = np.where(good, improvements, np.nan)
+            values = improvements = np.where(is_predicted, improvements, np.nan)
         elif self.by == "uncertainty":
             values = self._widths(predictions) if goal.label is None else values * (1.0 - values)
         domain = predictions.domain or [None] * len(values)
-        inside = [not self.in_domain or (one is not None and one.place != OUTSIDE) for one in domain]
-        trained = np.array([one is not None and one.is_training for one in domain], bool)
-        return Scores(values, margins, probabilities, improvements, good & np.array(inside, bool), trained)
+        inside = [
+            not self.in_domain or (row_domain is not None and row_domain.place != OUTSIDE)
+            for row_domain in domain
+        ]
+        trained = np.array([row_domain is not None and row_domain.is_training for row_domain in domain], bool)
+        return Scores(
+            values, margins, probabilities, improvements, is_predicted & np.array(inside, bool), trained
+        )
 
     def _widths(self, predictions: Predictions) -> np.ndarray:
         """Return the widths of the intervals of the target of the goal, of logarithms if they are learned."""

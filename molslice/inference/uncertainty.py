@@ -88,23 +88,23 @@ def evaluate_uncertainty(
     rows = dataset.labeled_rows(split) if rows is None else rows
     options = PredictionOptions(dropout_passes=calibration.dropout_passes, with_members=True)
     predictions = predictor.predict_dataset(dataset, rows, options, progress=progress)
-    good = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
+    readable = np.flatnonzero([reason in (None, NOT_FINITE) for reason in predictions.errors])
     truth = np.asarray(dataset.targets)[rows].astype(np.float64)
     at = {level: add_intervals(predictions, calibration, level) for level in _possible(calibration)}
     groups = {
-        by: {name: in_group[good] for name, in_group in kinds.items()}
+        by: {name: in_group[readable] for name, in_group in kinds.items()}
         for by, kinds in find_groups(predictor, dataset, rows).items()
     }
 
-    molecules = number_molecules(predictor, dataset, rows[good])
+    molecules = number_molecules(predictor, dataset, rows[readable])
 
     def column(values: Any) -> np.ndarray:  # noqa: ANN401 - an array for this kind of target
-        return values[good, columns.start].astype(np.float64)
+        return values[readable, columns.start].astype(np.float64)
 
     def probabilities(values: np.ndarray) -> np.ndarray:
         """Return the values of each class, float64 [n, K]: class 0 of two has the others of class 1."""
         if of_target.several is not None:
-            return values[good, columns].astype(np.float64)
+            return values[readable, columns].astype(np.float64)
         return two_classes(column(values))
 
     targets, types = [], predictor.types
@@ -114,12 +114,12 @@ def evaluate_uncertainty(
         first = next(iter(at.values()))
         chosen_columns: Any = columns.start
         if of_target.several is not None:
-            chosen_columns += first.values[good, columns].argmax(1)  # of the most probable class
-        spread = None if first.spread is None else first.spread[good, chosen_columns].astype(np.float64)
+            chosen_columns += first.values[readable, columns].argmax(1)  # of the most probable class
+        spread = None if first.spread is None else first.spread[readable, chosen_columns].astype(np.float64)
         if not of_target.has_classes:
             bounds = {level: (column(chosen.lower), column(chosen.upper)) for level, chosen in at.items()}
             scores = score_intervals(
-                truth[good, index],
+                truth[readable, index],
                 column(first.values),
                 bounds,
                 spread,
@@ -129,13 +129,13 @@ def evaluate_uncertainty(
             )
         else:
             names: tuple[str, ...] = of_target.class_names
-            sets = {level: _sets_of(chosen, good, index, len(names)) for level, chosen in at.items()}
+            sets = {level: _sets_of(chosen, readable, index, len(names)) for level, chosen in at.items()}
             guesses = {"predicted": probabilities(first.values)}
             if of_target.several is None and first.calibrated is not None:
                 guesses["calibrated"] = probabilities(first.calibrated)
-            scores = score_sets(truth[good, index], guesses, sets, names, spread, groups, molecules)
+            scores = score_sets(truth[readable, index], guesses, sets, names, spread, groups, molecules)
         targets.append({"name": name, "unit": unit, **scores})
-    return {"split": split, "rows": len(good), "calibration": calibration.source, "targets": targets}
+    return {"split": split, "rows": len(readable), "calibration": calibration.source, "targets": targets}
 
 
 def score_learned_rows(

@@ -143,13 +143,13 @@ class GaussianProcess(Learner):
         """
         # the classes 0 and 1 are regressed
         scores = tuple(NormalScores.of(block) for block in _scored_parts(features))
-        everything = _rounded(_scored(features, scores))
-        blocks = [*_scored_parts(everything), *_conditions_of(everything)]
+        scored = _rounded(_scored(features, scores))
+        blocks = [*_scored_parts(scored), *_conditions_of(scored)]
         scales = np.array([_mean_distance(block) for block in blocks])
         masks = left_out(folds)
         draw = np.random.default_rng(seed)
         pool = draw_pool(labels.values, draw, classes=classes)
-        rows, of_pool, held_out = everything[pool], labels[pool], masks[:, pool]
+        rows, of_pool, held_out = scored[pool], labels[pool], masks[:, pool]
         used_kernels = _used_kernels(rows, kernels)
         matrices = np.empty((len(used_kernels), len(pool), len(pool)), np.float32)
         for place, kernel in enumerate(_some_kernels(rows, scales, used_kernels)):
@@ -179,11 +179,11 @@ class GaussianProcess(Learner):
                 predicted[number, pool[held]] += kernel[held[:, None], used] @ (weight * solved)
         learner = cls(rows, scores, scales, all_weights, all_solved, offsets)
         others = np.setdiff1d(np.arange(masks.shape[1]), pool)
-        predicted[:, others] = learner._predict_scored(everything[others])
+        predicted[:, others] = learner._predict_scored(scored[others])
         unseen = average_unseen(predicted, folds)
         if not labels.needs_process:
             return learner, unseen, labels
-        return learner, unseen, _completed(labels, expected, spreads, learner._predict_scored(everything))
+        return learner, unseen, _completed(labels, expected, spreads, learner._predict_scored(scored))
 
     def predict(self, features: Features) -> np.ndarray:
         """Predict with each process; see `Learner.predict`."""

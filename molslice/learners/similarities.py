@@ -215,7 +215,7 @@ def fit_weights(
     from scipy.optimize import minimize
 
     stacked, target = torch.from_numpy(kernels), torch.from_numpy(values)
-    noises = [torch.as_tensor(part, dtype=torch.float64) for part in (shares, extra)]
+    noises = [torch.as_tensor(array, dtype=torch.float64) for array in (shares, extra)]
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient = negative_evidence(torch.from_numpy(logs), stacked, target, *noises, prior=prior)

@@ -51,7 +51,7 @@ def build_model(spec: ModelSpec, attention: AttentionChoice, data: DataSpec) -> 
             f"model.name {spec.name!r} does not learn distances, which data.geometry is for; choices: {fit}"
         )
     model = spec.build(attention, data)
-    if not spec.has_batch_norm and any(isinstance(part, _BatchNorm) for part in model.modules()):
+    if not spec.has_batch_norm and any(isinstance(module, _BatchNorm) for module in model.modules()):
         raise MolsliceError(
             f"model.name {spec.name!r} has batch norm, and batches of similar lengths spoil its statistics; "
             f"set has_batch_norm = True in {type(spec).__name__}"

@@ -314,7 +314,7 @@ class Encoder(nn.Module):
         if self.pair_updates or self.messages:
             return False
         is_plain = isinstance(self.last_norm, nn.LayerNorm) and all(
-            one.is_plain for one in self._typed_layers()
+            layer.is_plain for layer in self._typed_layers()
         )
         return is_plain and has_kernels(tokens)
 

@@ -33,7 +33,7 @@ def biased_attention(
 
 def _in_memory(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float) -> Tensor:
     channels = query.shape[-1]
-    flat_query, flat_key, flat_value = (part.flatten(0, 1) for part in (query, key, value))
+    flat_query, flat_key, flat_value = (tensor.flatten(0, 1) for tensor in (query, key, value))
     scores = torch.baddbmm(bias.flatten(0, 1), flat_query, flat_key.transpose(1, 2), alpha=channels**-0.5)
     weights = functional.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
     return torch.bmm(weights, flat_value).view(query.shape)
@@ -65,7 +65,7 @@ def packed_attention(
         The result, zero at padding, and the bias for the next layer. If the next layer takes that one, the
         gradients of the layers are added in the kernel, not in a pass over N x N tensors for each layer.
     """
-    inputs = [part.contiguous() for part in (packed, bias.to(packed.dtype), token_mask)]
+    inputs = [tensor.contiguous() for tensor in (packed, bias.to(packed.dtype), token_mask)]
     return _PackedAttention.apply(*inputs, draw_seed(packed, dropout), dropout, added)
 
 

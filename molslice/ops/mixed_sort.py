@@ -48,7 +48,7 @@ def mix_and_sort(
         layer. If the next layer takes those, the kernel adds the gradients of the layers.
     """
     if has_kernels(values.flatten(2), values.shape[3], values.dtype):
-        inputs = [part.contiguous() for part in (values, weights, token_mask)]
+        inputs = [tensor.contiguous() for tensor in (values, weights, token_mask)]
         flags = None if descending is None else descending.contiguous()
         seed = draw_seed(values, dropout)
         columns, _, weights = _MixAndSort.apply(*inputs, flags, seed, dropout, exchanges, added)

@@ -74,7 +74,7 @@ def _empty_bias(distance: Tensor, tables: Tensor) -> Tensor:
 @torch.library.custom_op("molslice::path_bias_gradients", mutates_args=())
 def _gradients(grad: Tensor, distance: Tensor, bonds: Tensor, slots: int) -> Tensor:
     assert _TRITON is not None  # checked in `path_bias`
-    tensors = [part.contiguous() for part in (grad, distance, bonds)]
+    tensors = [tensor.contiguous() for tensor in (grad, distance, bonds)]
     return _TRITON.gradients_of(*tensors, slots, MAX_HOPS, CODE_BITS)
 
 

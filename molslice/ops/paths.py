@@ -157,9 +157,9 @@ def path_levels(paths: ShortestPaths, neighbors: Neighbors) -> PathLevels:
     index -= ends[len(counted)]  # among the pairs at the last distance that counts
     beyond, done = [order[:0]], sum(counted)
     for size in sizes[2 + MAX_HOPS :]:  # bonds beyond the last hop are not counted
-        part = slice(done, done + size)
-        index[pairs[part]] = index.take(before[part])
-        beyond.append(index[pairs[part]])
+        level = slice(done, done + size)
+        index[pairs[level]] = index.take(before[level])
+        beyond.append(index[pairs[level]])
         done += size
     tensor = torch.from_numpy
     return PathLevels(

@@ -71,8 +71,8 @@ def running_product(
     seen = torch.ones(chunk, chunk, dtype=torch.bool, device=value.device).tril()
     decay = (steps[..., None, :] - tops[..., None]).masked_fill(~seen, -torch.inf).exp()
     inside = (decay * (query @ key.transpose(-1, -2))) @ value
-    own = ((steps - tops[..., -1:]).exp()[..., None] * key).transpose(-1, -2) @ value
-    before = _sum_before(own.flatten(3), tops[..., -1]).unflatten(3, own.shape[3:])
+    chunk_sums = ((steps - tops[..., -1:]).exp()[..., None] * key).transpose(-1, -2) @ value
+    before = _sum_before(chunk_sums.flatten(3), tops[..., -1]).unflatten(3, chunk_sums.shape[3:])
     before_top = torch.cat([tops[..., :1, 0], tops[..., :-1, -1]], -1)
     carried = (before_top[..., None] - tops).exp()[..., None] * (query @ before)
     return (inside + carried).flatten(2, 3)[:, :, :length]

@@ -206,8 +206,8 @@ def tied_mean(
     firsts = torch.zeros_like(chain).scatter_add(-1, chain, is_first * position)
     start = firsts.gather(-1, chain)  # as cummax of the first positions, for which ONNX has no operator
     limit = (LONGEST_CHAIN * allowed.gather(-1, start)).clamp(min=torch.finfo(keys.dtype).tiny)
-    part = ((keys - keys.gather(-1, start)) / limit).floor()
-    is_tied = is_tied & (part.diff(dim=-1) == 0)
+    piece = ((keys - keys.gather(-1, start)) / limit).floor()
+    is_tied = is_tied & (piece.diff(dim=-1) == 0)
     run = functional.pad(~is_tied, (1, 0)).cumsum(-1)
     size = torch.zeros_like(keys).scatter_add(-1, run, torch.ones_like(keys))
     run = run[:, None].expand_as(values)

@@ -74,15 +74,15 @@ def _codes_kernel(
     steps = tl.where(i == j, 0, -1) + 0 * codes
     first = tl.where(i == j, 1.0, 0.0) + tl.zeros([SIZE, SIZE], tl.float32)
     hop = 0
-    found = 1
-    while found > 0:
+    any_new = 1
+    while any_new > 0:
         hop += 1
         reached = tl.where(first > 0.0, 1.0, 0.0).to(tl.bfloat16)
         weights = product(reached, step, IN_FLOAT32)
         is_new = (first == 0.0) & (weights > 0.0)
         first = tl.where(is_new, weights, first)
         steps = tl.where(is_new, hop, steps)
-        found = tl.max(is_new.to(tl.int32))
+        any_new = tl.max(is_new.to(tl.int32))
     previous = (189 - (first.to(tl.int32, bitcast=True) >> 23)) // 2
     previous = tl.where(steps > 0, previous, j)
     last = tl.gather(codes, previous, 0)

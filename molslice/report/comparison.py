@@ -185,9 +185,9 @@ def write_comparison(
     for name, predictor, of_model in zip(distinct_names(predictors), predictors, measured, strict=True):
         predictor.reader()  # refuses a model that does not take molecules
         models.append(_Model(name, predictor, of_model, _held_out(predictor, of_model)))
-    errors = [one for model in models for one in _errors(model)]
+    errors = [error for model in models for error in _errors(model)]
     outcomes = [*_differences(models, errors)]
-    differences = [one for one in outcomes if isinstance(one, Difference)]
+    differences = [outcome for outcome in outcomes if isinstance(outcome, Difference)]
     settings, verdict = _settings(models), [*map(str, outcomes)]
     described = [_describe(model) for model in models]
     sections = [
@@ -201,8 +201,8 @@ def write_comparison(
     write_atomically(path, page(f"Comparison of {names}", lead, sections, verdict))
     return {
         "models": described,
-        "errors": [asdict(one) for one in errors],
-        "differences": [asdict(one) for one in differences],
+        "errors": [asdict(error) for error in errors],
+        "differences": [asdict(difference) for difference in differences],
         "settings": settings,
         "verdict": verdict,
     }
@@ -302,7 +302,7 @@ def _places(rows: Sequence[tuple[str, ...]]) -> dict[tuple[object, ...], int]:
 
 def _differences(models: Sequence[_Model], errors: Sequence[Errors]) -> Iterator[Difference | str]:
     """Yield the difference of each model from the first one with the same target, or why there is none."""
-    recorded = {(one.model, one.target, one.metric): one.cross_validated for one in errors}
+    recorded = {(error.model, error.target, error.metric): error.cross_validated for error in errors}
     with_target: dict[str, list[_Model]] = {}
     for model in models:
         for target in model.predictor.target_names:
@@ -327,9 +327,9 @@ def _difference(
     target: str,
     recorded: Mapping[tuple[str, str, str], float | None],
 ) -> Difference | str:
-    sides = [(one, one.predictor.target_names.index(target)) for one in (model, reference)]
-    types = [one.predictor.types[index] for one, index in sides]
-    units = [one.predictor.target_units[index] for one, index in sides]
+    sides = [(side, side.predictor.target_names.index(target)) for side in (model, reference)]
+    types = [side.predictor.types[index] for side, index in sides]
+    units = [side.predictor.target_units[index] for side, index in sides]
     pair = f"{target}: no difference of {model.name} and {reference.name}, because"
     if types[0] != types[1]:
         return f"{pair} one learns another kind of target, or other classes."
@@ -339,8 +339,8 @@ def _difference(
         return f"{pair} they have no held-out molecules in common."
     kept = [model.held_out, reference.held_out]
     common = [key for key in kept[0].places if key in kept[1].places]
-    rows = [np.array([one.places[key] for key in common], np.int64) for one in kept]
-    values = [one.truth[at, index] for one, at, (_, index) in zip(kept, rows, sides, strict=True)]
+    rows = [np.array([held_out.places[key] for key in common], np.int64) for held_out in kept]
+    values = [held_out.truth[at, index] for held_out, at, (_, index) in zip(kept, rows, sides, strict=True)]
     alike = np.isclose(*values, rtol=1e-6)
     truth = values[0][alike]
     # by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
@@ -352,8 +352,8 @@ def _difference(
     if count < FEWEST:
         return f"{pair} they held out {count or 'none'} of the same molecules with equal values."
     first, second = (
-        _measure(one, index, of_model.predicted[at[alike]], truth, molecules, types[0].metric)
-        for (one, index), of_model, at in zip(sides, kept, rows, strict=True)
+        _measure(side, index, of_model.predicted[at[alike]], truth, molecules, types[0].metric)
+        for (side, index), of_model, at in zip(sides, kept, rows, strict=True)
     )
     if not (math.isfinite(first.value) and math.isfinite(second.value)):
         return f"{pair} the molecules that both held out lack a class or a prediction."
@@ -368,7 +368,7 @@ def _difference(
         first.value,
         second.value,
         first.difference_error(second),
-        *(recorded.get((one.name, target, types[0].metric)) for one, _ in sides),
+        *(recorded.get((side.name, target, types[0].metric)) for side, _ in sides),
     )
 
 
@@ -400,15 +400,15 @@ def _describe(model: _Model) -> dict[str, Any]:
 def _model_table(described: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
-            one["model"],
-            one["kind"],
-            one["targets"],
-            _counted(one["learned_rows"]),
-            one["encoder"] or "-",
-            "-" if one["seconds"] is None else f"{one['seconds']:,.0f}",
-            one["version"] or "-",
+            row["model"],
+            row["kind"],
+            row["targets"],
+            _counted(row["learned_rows"]),
+            row["encoder"] or "-",
+            "-" if row["seconds"] is None else f"{row['seconds']:,.0f}",
+            row["version"] or "-",
         ]
-        for one in described
+        for row in described
     ]
     return table(["model", "kind", "targets", "learned rows", "encoder", "seconds", "version"], rows)
 
@@ -431,7 +431,10 @@ def _all_settings(predictor: AnyPredictor) -> Mapping[str, Any]:
     record = predictor.model.about
     treatment = {name: getattr(predictor.model, name) for name in ("fragment", "wildcards", "standardize")}
     file = {"source": record["source"], "checksum of the source": str(record.get("source_sha256"))[:12]}
-    related = [f"{one['source']}:{one['target']}" for one in record.get("related", ())]
+    related = [
+        f"{related_target['source']}:{related_target['target']}"
+        for related_target in record.get("related", ())
+    ]
     weights = {
         f"weights of {result['target']}": ", ".join(
             f"{learner} {weight:.2f}".replace("_", " ") for learner, weight in result["weights"].items()
@@ -455,19 +458,19 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _error_tables(errors: Sequence[Errors]) -> Html:
     """Return a table for each target."""
     parts = []
-    for target in dict.fromkeys(one.target for one in errors):
+    for target in dict.fromkeys(error.target for error in errors):
         rows = [
             [
-                one.model,
-                METRIC_LABELS[one.metric],
-                one.unit or "-",
-                _counted(one.train_rows),
-                rounded_error(one.cross_validated, one.cross_validated_error),
-                _counted(one.test_rows),
-                rounded_error(one.test, one.test_error),
+                error.model,
+                METRIC_LABELS[error.metric],
+                error.unit or "-",
+                _counted(error.train_rows),
+                rounded_error(error.cross_validated, error.cross_validated_error),
+                _counted(error.test_rows),
+                rounded_error(error.test, error.test_error),
             ]
-            for one in errors
-            if one.target == target
+            for error in errors
+            if error.target == target
         ]
         header = ["model", "metric", "unit", "rows", "cross-validated", "held-out rows", "held-out error"]
         parts.append(table(header, rows, target))
@@ -483,17 +486,19 @@ def _difference_table(differences: Sequence[Difference]) -> Html:
         return paragraph("No two models held out the same molecules.", soft=True)
     rows = [
         [
-            one.target,
-            one.model,
-            one.reference,
-            METRIC_LABELS[one.metric],
-            one.unit or "-",
-            f"{one.molecules:,}",
-            format_metric(one.value),
-            format_metric(one.reference_value),
-            rounded_error(one.value - one.reference_value, one.standard_error, signed=True),
+            difference.target,
+            difference.model,
+            difference.reference,
+            METRIC_LABELS[difference.metric],
+            difference.unit or "-",
+            f"{difference.molecules:,}",
+            format_metric(difference.value),
+            format_metric(difference.reference_value),
+            rounded_error(
+                difference.value - difference.reference_value, difference.standard_error, signed=True
+            ),
         ]
-        for one in differences
+        for difference in differences
     ]
     header = ["target", "model", "reference", "metric", "unit", "molecules"]
     header += ["error", "of the reference", "difference"]

@@ -78,7 +78,9 @@ class FitRows:
         predicted = prediction_row_columns(self.names, self.types, predictor.condition_names)
         try:
             targets = [*zip(self.columns, self.types, strict=True)]
-            values = [[read_value(row[name], one) for name, one in targets] for row in self.rows]
+            values = [
+                [read_value(row[name], target_type) for name, target_type in targets] for row in self.rows
+            ]
             cells = [[float(row[name] or "nan") for name in predicted] for row in self.rows]
         except (KeyError, ValueError) as error:
             raise MolsliceError(f"cannot read {self.file}: {error}") from error
@@ -90,8 +92,8 @@ class FitRows:
 
     def text(self, index: int, value: float) -> str:
         """Return a value of a target as text, for a class its name."""
-        one = self.types[index]
-        return one.class_names[int(value)] if one.has_classes else f"{value:.6g}"
+        target_type = self.types[index]
+        return target_type.class_names[int(value)] if target_type.has_classes else f"{value:.6g}"
 
     def conditions(self, row: int) -> tuple[str, ...]:
         """Return the conditions and the second molecule of a row of `rows.csv`."""
@@ -106,12 +108,17 @@ class FitRows:
                 for number, cells in enumerate(self.rows, 1)
             ]
             rows = [MeasuredRow(place, row, self.values[row].tolist()) for row, place in enumerate(places)]
-        entries = [Entry(one.place, one.row, one.row, one.values) for one in rows]
+        entries = [
+            Entry(measured_row.place, measured_row.row, measured_row.row, measured_row.values)
+            for measured_row in rows
+        ]
         if self.predictor.fit_options.get("duplicates") == "keep":
-            names = choose_fragments([one.place.smiles for one in entries], *self.predictor.treatment).smiles
-            for one, name in zip(entries, names, strict=True):
-                if one.row >= 0:
-                    one.molecule = canonical_molecule(name).smiles, self.conditions(one.row)
+            names = choose_fragments(
+                [entry.place.smiles for entry in entries], *self.predictor.treatment
+            ).smiles
+            for entry, name in zip(entries, names, strict=True):
+                if entry.row >= 0:
+                    entry.molecule = canonical_molecule(name).smiles, self.conditions(entry.row)
         return entries
 
     def _find_conflicts(self) -> list[Conflict]:
@@ -120,7 +127,7 @@ class FitRows:
         for number, entry in enumerate(self.entries):
             molecules.setdefault(entry.molecule, []).append(number)
         values = np.array([entry.values for entry in self.entries]).reshape(-1, len(self.names))
-        has_classes = np.array([one.has_classes for one in self.types])
+        has_classes = np.array([target_type.has_classes for target_type in self.types])
         several = [rows for rows in molecules.values() if len(rows) > 1]
         return find_conflicts(values, has_classes, several, self.predictor.fit_options.get("scale"))
 

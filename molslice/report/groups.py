@@ -108,7 +108,10 @@ def by_domain(measured: Measured) -> Groups | None:
     smiles = dataset.smiles()
     treated = choose_fragments([smiles[row] for row in rows], *model.treatment).smiles
     compared = domain.compare(treated, [None] * len(rows))
-    return {place: np.array([one is not None and one.place == place for one in compared]) for place in PLACES}
+    return {
+        place: np.array([row_domain is not None and row_domain.place == place for row_domain in compared])
+        for place in PLACES
+    }
 
 
 def group_metric(measured: Measured, target: int) -> str:

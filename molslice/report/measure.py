@@ -240,20 +240,22 @@ def measure(
         rows = rows[known.any(1) & (np.asarray(dataset.num_tokens)[rows] > 0)]
         if not len(rows):
             continue
-        some = rows
+        sampled_rows = rows
         if len(rows) > most_rows:
-            some = np.sort(np.random.default_rng(0).choice(rows, most_rows, replace=False))
-        truth, bounds = np.asarray(dataset.targets)[some].astype(np.float64), None
+            sampled_rows = np.sort(np.random.default_rng(0).choice(rows, most_rows, replace=False))
+        truth, bounds = np.asarray(dataset.targets)[sampled_rows].astype(np.float64), None
         if kept is None:
-            predicted = predictor.predict_dataset(dataset, some, progress=progress).values
+            predicted = predictor.predict_dataset(dataset, sampled_rows, progress=progress).values
         else:
-            predicted = kept.predicted[some]
-            bounds = None if kept.bounds is None else kept.bounds[:, some]
+            predicted = kept.predicted[sampled_rows]
+            bounds = None if kept.bounds is None else kept.bounds[:, sampled_rows]
         unseen = name != "train" or kept is not None
         predicted = predicted.astype(np.float64)
-        molecules = number_molecules(predictor, dataset, some)
+        molecules = number_molecules(predictor, dataset, sampled_rows)
         splits.append(
-            SplitPredictions(name, unseen, len(rows), some, truth, predicted, columns, molecules, bounds)
+            SplitPredictions(
+                name, unseen, len(rows), sampled_rows, truth, predicted, columns, molecules, bounds
+            )
         )
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
@@ -313,7 +315,8 @@ def read_rows(predictor: FittedPredictor, path: Path) -> KeptRows:
         rows = list(reader)
     try:
         truth = [
-            [read_value(row[name], one) for name, one in zip(measured, types, strict=True)] for row in rows
+            [read_value(row[name], target_type) for name, target_type in zip(measured, types, strict=True)]
+            for row in rows
         ]
         numbers = [[float(row[name] or "nan") for name in predicted] for row in rows]
         bounds = None

@@ -76,8 +76,8 @@ summary { cursor: pointer; color: var(--mark); }
 
 def page(title: str, lead: str, sections: Sequence[tuple[str, Html]], verdict: Sequence[str] = ()) -> str:
     """Return a whole page: a title, a verdict, a sentence, and the title and content of each section."""
-    said = "".join(f"<p>{escape(line)}</p>" for line in verdict)
-    box = f'<div class="verdict">{said}</div>\n' * bool(verdict)
+    sentences = "".join(f"<p>{escape(line)}</p>" for line in verdict)
+    box = f'<div class="verdict">{sentences}</div>\n' * bool(verdict)
     links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name, _ in sections)
     body = "".join(
         f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{content}</section>\n'

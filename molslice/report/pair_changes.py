@@ -110,5 +110,5 @@ def find_pair_changes(
             )
             is_cliff = abs(change.measured_change) > (0.0 if held_out.line is not None else spread)
             of_target.append(replace(change, is_cliff=is_cliff))
-        changes += sorted(of_target, key=lambda one: -abs(one.measured_change))
+        changes += sorted(of_target, key=lambda change: -abs(change.measured_change))
     return changes

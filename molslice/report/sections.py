@@ -196,8 +196,8 @@ def uncertainty(measured: Measured) -> Html:
     lead = f"Intervals are computed from {result['calibration']}. They hold for molecules like these."
     if of_learned:
         kinds = {
-            "sets" if one.has_classes else "intervals": "size" if one.has_classes else "width"
-            for one in measured.types
+            "sets" if target_type.has_classes else "intervals": "size" if target_type.has_classes else "width"
+            for target_type in measured.types
         }
         sizes = " and their ".join(f"{size}s" for size in kinds.values())
         lead = (
@@ -488,7 +488,7 @@ def _thresholds(names: Sequence[str], labels: np.ndarray, chances: np.ndarray) -
         right = int((chosen & of_class).sum())
         kept = int((~chosen & ~of_class).sum())
         shares = ((right, chosen), (right, of_class), (kept, ~of_class))
-        cells = [share_text(part, int(rows_of.sum())) for part, rows_of in shares]
+        cells = [share_text(correct, int(rows_of.sum())) for correct, rows_of in shares]
         rows.append([f"{threshold:g}", f"{chosen.sum():,}", *cells])
     other, name = names
     header = ["threshold", f"predicted {name}", f"precision of {name}", f"recall of {name}"]
@@ -518,16 +518,17 @@ def _rows_of_table(measured: Measured) -> Mapping[int, Sequence[MeasuredRow]] | 
     if not isinstance(model, FittedPredictor) or dataset.source != str(model.folder / ROWS):
         return None
     rows: dict[int, list[MeasuredRow]] = {}
-    for one in read_table_rows(model, len(dataset.targets)) if knows_table(model) else ():
-        rows.setdefault(one.row, []).append(one)
+    for measured_row in read_table_rows(model, len(dataset.targets)) if knows_table(model) else ():
+        rows.setdefault(measured_row.row, []).append(measured_row)
     return rows
 
 
 def _describe_rows(measured: Measured, target: int, rows: Sequence[MeasuredRow]) -> str:
     """Describe the rows of the table with a value of a target, and say that several values were merged."""
-    model, with_value = measured.predictor, [one for one in rows if math.isfinite(one.values[target])]
+    model = measured.predictor
     assert isinstance(model, FittedPredictor)
-    places, source = [one.place for one in with_value or rows], model.model.about["source"]
+    with_value = [measured_row for measured_row in rows if math.isfinite(measured_row.values[target])]
+    places, source = [measured_row.place for measured_row in with_value or rows], model.model.about["source"]
     if not places:
         return ""
     listed = [f"{place.row}" + f" of {place.file}" * (place.file != source) for place in places]

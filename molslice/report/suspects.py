@@ -284,9 +284,11 @@ def _judge_classes(fit: FitRows, index: int, held_out: HeldOut, rows: np.ndarray
         given = None if place is None else probabilities[place]
         predicted = "" if given is None else fit.text(index, given.argmax())
         probability = math.nan if given is None else float(given[label])
-        name, nothing = fit.names[index], (math.nan, math.nan)
+        name, no_interval = fit.names[index], (math.nan, math.nan)
         measured = fit.text(index, label)
-        return Suspect(name, "", entry.place, measured, predicted, *nothing, probability, excess, (reason,))
+        return Suspect(
+            name, "", entry.place, measured, predicted, *no_interval, probability, excess, (reason,)
+        )
 
     several: dict[object, list[int]] = {}
     for number, entry in enumerate(fit.entries):
@@ -332,7 +334,7 @@ def _ordered(fit: FitRows, targets: Sequence[_Judged]) -> tuple[Suspect, ...]:
             largest[key] = max(largest.get(key, 0.0), suspect.excess)
             listed.append((key, (-target.errors.get(number, 0.0), number), suspect))
     order = {key: place for place, key in enumerate(sorted(largest, key=lambda key: -largest[key]))}
-    return tuple(suspect for *_, suspect in sorted(listed, key=lambda one: (order[one[0]], one[1])))
+    return tuple(suspect for *_, suspect in sorted(listed, key=lambda item: (order[item[0]], item[1])))
 
 
 def _read_cells(
@@ -343,7 +345,7 @@ def _read_cells(
     Raises:
         MolsliceError: The table cannot be read, or has other rows than the fit.
     """
-    wanted = {(one.place.file, one.place.row): one.place.smiles for one in suspects}
+    wanted = {(suspect.place.file, suspect.place.row): suspect.place.smiles for suspect in suspects}
     cells = dict[tuple[str, int], list[str]]()
     column, delimiter = predictor.model.about["smiles_column"], predictor.fit_options.get("delimiter")
     with open_molecules([table], smiles_column=column, delimiter=delimiter) as opened:

@@ -90,8 +90,8 @@ def suspects_csv(examined: Examined) -> str:
     """Return the suspicious values as CSV, with the columns of the table if it was read."""
     further = [f"table_{name}" if name in SUSPECT_COLUMNS else name for name in examined.table_columns]
     rows = (
-        [*_suspect_cells(one), *examined.table_cells.get((one.place.file, one.place.row), ())]
-        for one in examined.suspects
+        [*_suspect_cells(suspect), *examined.table_cells.get((suspect.place.file, suspect.place.row), ())]
+        for suspect in examined.suspects
     )
     return _csv([*SUSPECT_COLUMNS, *further], rows)
 
@@ -131,22 +131,26 @@ def _suspects(examined: Examined, predictor: AnyPredictor) -> Html:
             )
             charts.append((chart, f"{caption} of a molecule."))
     parts += [figures(charts)] if charts else []
-    drawn = [(_drawing(one.place.smiles), _suspect_lines(one)) for one in examined.suspects[:DRAWN]]
+    drawn = [
+        (_drawing(suspect.place.smiles), _suspect_lines(suspect)) for suspect in examined.suspects[:DRAWN]
+    ]
     if drawn:
         title = f"The first {DRAWN}" if len(examined.suspects) > DRAWN else "Structures"
         parts.append(cards(title, drawn))
     return section(*parts)
 
 
-def _suspect_lines(one: Suspect) -> list[str]:
-    unit = f" {one.unit}" if one.unit else ""
-    lines = [f"{one.target}: measured {one.measured}{unit}"]
-    if one.has_interval:
-        predicted, lower, upper = one.rounded()
+def _suspect_lines(suspect: Suspect) -> list[str]:
+    unit = f" {suspect.unit}" if suspect.unit else ""
+    lines = [f"{suspect.target}: measured {suspect.measured}{unit}"]
+    if suspect.has_interval:
+        predicted, lower, upper = suspect.rounded()
         lines.append(f"predicted {predicted} ({lower} to {upper}){unit}")
-    elif one.predicted:
-        lines.append(f"predicted {one.predicted}; probability of {one.measured} {one.probability:.3g}")
-    return [*lines, "; ".join(one.reasons), where(one.place)]
+    elif suspect.predicted:
+        lines.append(
+            f"predicted {suspect.predicted}; probability of {suspect.measured} {suspect.probability:.3g}"
+        )
+    return [*lines, "; ".join(suspect.reasons), where(suspect.place)]
 
 
 def _cliffs(examined: Examined) -> Html:
@@ -225,20 +229,20 @@ def _drawing(smiles: str) -> Html:
     return in_both_schemes(*(text[text.index("<svg") :] for text in drawings))
 
 
-def _suspect_cells(one: Suspect) -> list[str]:
-    numbers = (one.lower, one.upper, one.probability, one.excess)
+def _suspect_cells(suspect: Suspect) -> list[str]:
+    numbers = (suspect.lower, suspect.upper, suspect.probability, suspect.excess)
     return [
         *(
-            one.target,
-            one.unit,
-            one.place.name,
-            *_place_cells(one.place),
-            one.place.smiles,
-            one.measured,
-            one.predicted,
+            suspect.target,
+            suspect.unit,
+            suspect.place.name,
+            *_place_cells(suspect.place),
+            suspect.place.smiles,
+            suspect.measured,
+            suspect.predicted,
         ),
         *map(_number, numbers),
-        "; ".join(one.reasons),
+        "; ".join(suspect.reasons),
     ]
 
 

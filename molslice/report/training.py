@@ -154,9 +154,9 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
         lines = [_fit_command(record, name), *lines]
         return section(*parts, paragraph(lead), code("\n".join(map(shlex.join, lines))))
     network = networks_of(predictor)[0]
-    made = (network.summary or {}).get("versions")
-    if isinstance(made, Mapping):
-        rows = [[str(name), str(value)] for name, value in made.items()]
+    versions = (network.summary or {}).get("versions")
+    if isinstance(versions, Mapping):
+        rows = [[str(name), str(value)] for name, value in versions.items()]
         parts.append(table(["package", "version"], rows, "Versions in training"))
     many = ["--members", str(len(predictor.members))] if isinstance(predictor, EnsemblePredictor) else []
     train = ["molslice", "train", "--config", "config.yaml", *many, "--out", name]

@@ -111,7 +111,7 @@ class _Case:
         )
         value, spread = errors.get(place), errors.get("standard_errors", {}).get(place)
         if place == "test":
-            value, spread = ((one or {}).get(NAMES[0]) for one in (value, spread))
+            value, spread = ((by_name or {}).get(NAMES[0]) for by_name in (value, spread))
         return None if value is None else (value, math.nan if spread is None else spread)
 
     @property
@@ -287,7 +287,7 @@ def _widths(measured: Measured, target: int) -> Iterator[str]:
     result, predictor = measured.uncertainty, measured.predictor
     if not isinstance(result, Mapping):
         return
-    of_target = next(one for one in result["targets"] if one["name"] == predictor.target_names[target])
+    of_target = next(entry for entry in result["targets"] if entry["name"] == predictor.target_names[target])
     levels = [entry for entry in of_target["levels"] if entry["level"] <= LEVEL] if of_target["count"] else []
     if not levels:
         return

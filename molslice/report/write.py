@@ -60,7 +60,9 @@ def write_report(
             without two classes, or the file cannot be written.
     """
     predictor.reader()  # refuses a model that does not take molecules
-    if threshold is not None and not any(one.kind == "classification" for one in predictor.types):
+    if threshold is not None and not any(
+        target_type.kind == "classification" for target_type in predictor.types
+    ):
         raise MolsliceError(f"a threshold is for targets of two classes; {predictor.name} has none")
     measured, verdict = None, []
     if dataset is not None:

@@ -49,19 +49,21 @@ class WorkerProcess:
         """
         context = multiprocessing.get_context("spawn")  # the server has threads
         try:
-            here, there = context.Pipe()
+            connection, worker_connection = context.Pipe()
             with self._lock:
                 if self._closed:
                     raise WorkerLostError("the service is ending")
                 process = context.Process(
-                    target=run_worker, args=(there, self.models, self.device), name="molslice-worker"
+                    target=run_worker,
+                    args=(worker_connection, self.models, self.device),
+                    name="molslice-worker",
                 )
                 process.start()
-                self._process, self._connection = process, here
+                self._process, self._connection = process, connection
                 self.starts += 1
         except OSError as error:  # too many processes or open files
             raise WorkerLostError(f"cannot start a worker process: {error.strerror}") from error
-        there.close()
+        worker_connection.close()
         return self._receive(None, None)
 
     def call(

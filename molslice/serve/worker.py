@@ -101,7 +101,10 @@ class ServedModel:
         """
         if target is None and class_name is None:
             pairs = zip(self.plain.target_names, self.plain.types, strict=True)
-            target = next((name for name, one in pairs if one.several is None), self.plain.target_names[0])
+            target = next(
+                (name for name, target_type in pairs if target_type.several is None),
+                self.plain.target_names[0],
+            )
         method = method or self.method or METHODS[0]
         masks_whole = method == "shapley" and isinstance(self.plain, FittedPredictor)
         limit = MASKED_MOLECULES if masks_whole else None
@@ -116,16 +119,16 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """Return what `/models` shows."""
-        types = [one for one in self.plain.types for _ in range(one.num_columns)]
+        types = [target_type for target_type in self.plain.types for _ in range(target_type.num_columns)]
         targets = [
             {
-                "name": f"{column['name']}: {column['class']}" if one.several else column["name"],
+                "name": f"{column['name']}: {column['class']}" if target_type.several else column["name"],
                 "target": column["name"],
                 "unit": column["unit"],
-                "kind": one.kind,
+                "kind": target_type.kind,
                 "column": column["column"],
             }
-            for one, column in zip(types, self.plain.described_columns, strict=True)
+            for target_type, column in zip(types, self.plain.described_columns, strict=True)
         ]
         return {
             "name": self.name,
@@ -259,10 +262,10 @@ def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: in
     sets = None
     if predictions.sets is not None:
         columns, sets = iter(predictor.columns), {}
-        for one, members in zip(predictor.types, predictions.set_members(place), strict=True):
+        for target_type, members in zip(predictor.types, predictions.set_members(place), strict=True):
             # each of several classes has a column
-            of_target = [next(columns) for _ in range(one.num_columns)]
-            sets |= dict.fromkeys(of_target, members) if one.has_classes else {}
+            of_target = [next(columns) for _ in range(target_type.num_columns)]
+            sets |= dict.fromkeys(of_target, members) if target_type.has_classes else {}
     return {**numbers, "set": sets}
 
 
@@ -274,8 +277,8 @@ def _measured(predictor: SmilesPredictor, neighbor: Neighbor) -> dict[str, float
     targets = zip(types, column_slices(types), neighbor.measured, strict=True)
     return {
         predictor.columns[columns.start]: _number(value)
-        for one, columns, value in targets
-        if one.several is None
+        for target_type, columns, value in targets
+        if target_type.several is None
     }
 
 

@@ -60,7 +60,9 @@ class TargetType:
     def names_of_parts(self, name: str) -> tuple[str, ...]:
         """Name what is learned of a target of this name."""
         return (
-            (name,) if self.several is None else tuple(f"{name} {part}" for part in self.several.part_names)
+            (name,)
+            if self.several is None
+            else tuple(f"{name} {part_name}" for part_name in self.several.part_names)
         )
 
     def measure(self, predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -94,46 +96,49 @@ def types_of(
         words: The names of class 0 and class 1, by target, of targets whose two classes have names.
     """
     types = []
-    for one in targets.each:
-        name = one.names[0]
-        several = SeveralClasses(one.classes, ordered=name in ordered) if one.classes else None
-        types.append(TargetType(one.kind, several, tuple((words or {}).get(name, ()))))
+    for target in targets.each:
+        name = target.names[0]
+        several = SeveralClasses(target.classes, ordered=name in ordered) if target.classes else None
+        types.append(TargetType(target.kind, several, tuple((words or {}).get(name, ()))))
     return tuple(types)
 
 
 def common_kind(types: Sequence[TargetType]) -> Kind:
     """Return the kind of all targets; `mixed` if they differ, or if several targets have several classes."""
-    kinds = {one.kind for one in types}
+    kinds = {target_type.kind for target_type in types}
     several = len(types) > 1 and "multiclass" in kinds
     return "mixed" if len(kinds) > 1 or several else types[0].kind
 
 
 def column_slices(types: Sequence[TargetType]) -> Iterator[slice]:
     """Yield the columns of each target in a prediction."""
-    return _slices([one.num_columns for one in types])
+    return _slices([target_type.num_columns for target_type in types])
 
 
 def columns_of_kind(types: Sequence[TargetType], kind: str) -> list[int]:
     """Return the columns of the targets of a kind in a prediction."""
     pairs = zip(types, column_slices(types), strict=True)
     return [
-        column for one, columns in pairs if one.kind == kind for column in range(columns.start, columns.stop)
+        column
+        for target_type, columns in pairs
+        if target_type.kind == kind
+        for column in range(columns.start, columns.stop)
     ]
 
 
 def has_named_classes(types: Sequence[TargetType]) -> bool:
     """Whether the classes of some target have names; the others are then named "0" and "1"."""
-    return any(one.words or one.several is not None for one in types)
+    return any(target_type.words or target_type.several is not None for target_type in types)
 
 
 def part_slices(types: Sequence[TargetType]) -> Iterator[slice]:
     """Yield the columns of each target among all that are learned."""
-    return _slices([one.num_parts for one in types])
+    return _slices([target_type.num_parts for target_type in types])
 
 
 def targets_of_parts(types: Sequence[TargetType]) -> list[int]:
     """Return the number of the target of each column that is learned."""
-    return [index for index, one in enumerate(types) for _ in range(one.num_parts)]
+    return [index for index, target_type in enumerate(types) for _ in range(target_type.num_parts)]
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
@@ -146,11 +151,11 @@ def _slices(sizes: Sequence[int]) -> Iterator[slice]:
 def learned_targets(targets: TargetInfo, types: Sequence[TargetType]) -> dict[str, Learned]:
     """Return what the networks of numbers (`regression`) and of classes (`classification`) learn."""
     by_kind: dict[str, list[tuple[int, tuple[str, str, float, float]]]] = {}
-    for one, of_target, columns in zip(targets.each, types, part_slices(types), strict=True):
+    for target, of_target, columns in zip(targets.each, types, part_slices(types), strict=True):
         kind = "classification" if of_target.has_classes else "regression"
-        unit = one.units[0] if of_target.several is None else ""
-        for column, name in enumerate(of_target.names_of_parts(one.names[0]), columns.start):
-            by_kind.setdefault(kind, []).append((column, (name, unit, one.mean[0], one.std[0])))
+        unit = target.units[0] if of_target.several is None else ""
+        for column, name in enumerate(of_target.names_of_parts(target.names[0]), columns.start):
+            by_kind.setdefault(kind, []).append((column, (name, unit, target.mean[0], target.std[0])))
     learned = {}
     for kind, parts in by_kind.items():
         names, units, means, spreads = zip(*(fields for _, fields in parts), strict=True)

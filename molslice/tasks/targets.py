@@ -157,7 +157,7 @@ class TargetInfo:
         """Return the description as JSON types; `from_mapping` is the inverse."""
         mapping = asdict(self)
         if self.parts:
-            return {**mapping, "parts": [part.to_mapping() for part in self.parts]}
+            return {**mapping, "parts": [info.to_mapping() for info in self.parts]}
         del mapping["parts"]
         return mapping
 
@@ -202,7 +202,7 @@ class Standardizer(nn.Module):
 def _joined(parts: Sequence[TargetInfo]) -> dict[str, Any]:
     """Return the fields of several descriptions that have an entry for each target."""
     return {
-        name: sum((getattr(part, name) for part in parts), ()) for name in ("names", "units", "mean", "std")
+        name: sum((getattr(info, name) for info in parts), ()) for name in ("names", "units", "mean", "std")
     }
 
 

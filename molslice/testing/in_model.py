@@ -81,8 +81,8 @@ def check_qkv_bias(subject: Subject) -> None:
     assert all(name.endswith("bias") for name in missing), f"{missing} depend on qkv_bias"
     _check_values_of_zero(attention)
     if _fits_a_model(subject) and subject.spec.pair_bias_mode == "none":
-        for part in _attentions(_build_model(subject, subject.make, qkv_bias=False)):
-            assert {name for name, _ in part.named_parameters()} == names, "the model ignores qkv_bias"
+        for layer in _attentions(_build_model(subject, subject.make, qkv_bias=False)):
+            assert {name for name, _ in layer.named_parameters()} == names, "the model ignores qkv_bias"
 
 
 def check_head_dim(subject: Subject) -> None:
@@ -111,8 +111,8 @@ def check_head_dim(subject: Subject) -> None:
     ):
         check(wide)
     if _fits_a_model(wide):
-        for part in _attentions(_build_model(wide, wide.make)):
-            actual = {name: p.shape for name, p in part.named_parameters()}
+        for layer in _attentions(_build_model(wide, wide.make)):
+            actual = {name: p.shape for name, p in layer.named_parameters()}
             assert actual == {name: p.shape for name, p in attention.named_parameters()}, (
                 "the model ignores head_dim"
             )
@@ -173,7 +173,7 @@ def _registered(make: Callable[[AttentionSpec], Attention], subject: Subject) ->
 
 
 def _attentions(model: nn.Module) -> list[Attention]:
-    return [part for part in model.modules() if isinstance(part, Attention)]
+    return [module for module in model.modules() if isinstance(module, Attention)]
 
 
 def _positions(lengths: tuple[int, ...], padding: int) -> tuple[Tensor, Tensor]:

@@ -239,8 +239,8 @@ def check_cross(subject: Subject) -> None:
     empty = torch.zeros_like(with_memory.memory_mask)
     for count in (empty.shape[1], 0):
         no_memory = replace(with_memory, memory=with_memory.memory[:, :count], memory_mask=empty[:, :count])
-        nothing = attention(tokens, no_memory).tokens
-        close(nothing, torch.zeros_like(nothing), "the result of an empty memory")
+        tokens_without_memory = attention(tokens, no_memory).tokens
+        close(tokens_without_memory, torch.zeros_like(tokens_without_memory), "the result of an empty memory")
 
 
 def check_vmap(subject: Subject) -> None:
@@ -262,8 +262,8 @@ def check_vmap(subject: Subject) -> None:
             torch.func.vmap(apply)(tokens, given)
         return
     actual = torch.func.vmap(apply)(tokens, given)
-    for one, (tokens_of, context) in zip(actual, batches, strict=True):
-        close(one[mask], attention(tokens_of, context).tokens[mask], "the result under vmap")
+    for result, (tokens_of, context) in zip(actual, batches, strict=True):
+        close(result[mask], attention(tokens_of, context).tokens[mask], "the result under vmap")
 
 
 def check_activation_checkpointing(subject: Subject) -> None:

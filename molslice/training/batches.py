@@ -153,9 +153,9 @@ def prefetch(
             for batch in stream:
                 micro_batches = batch.micro_batches
                 if prepare is not None:
-                    micro_batches = [one.prepared(prepare) for one in micro_batches]
+                    micro_batches = [micro_batch.prepared(prepare) for micro_batch in micro_batches]
                 if pin:
-                    micro_batches = [one.pin_memory() for one in micro_batches]
+                    micro_batches = [micro_batch.pin_memory() for micro_batch in micro_batches]
                 put(batch._replace(micro_batches=micro_batches))
                 if stop.is_set():
                     return

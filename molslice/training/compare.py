@@ -100,7 +100,7 @@ def compare_attentions(
     with results_folder(folder), lock_folder(folder):
         _keep_plan(folder, entries)
         _check_data(runs)
-        planned = {one.run for one in runs}
+        planned = {run.run for run in runs}
         others = sum(file.parent not in planned for file in (folder / "runs").glob(f"*/*/{SUMMARY}"))
         if others:
             tell(f"not in the table, because they are not asked for: {others} finished runs in {folder}")
@@ -271,9 +271,11 @@ def _keep_plan(folder: Path, entries: Iterable[Entry]) -> None:
 def _read_finished(run: Path) -> tuple[RunConfig, dict[str, Any]]:
     if not run.is_dir():
         raise MolsliceError(f"{run}: no such run folder")
-    for is_other, made in ((is_fitted_folder, "molslice fit"), (is_ensemble, "molslice train --members")):
+    for is_other, command in ((is_fitted_folder, "molslice fit"), (is_ensemble, "molslice train --members")):
         if is_other(run):
-            raise MolsliceError(f"{run} was written by {made}; a comparison takes runs of one network each")
+            raise MolsliceError(
+                f"{run} was written by {command}; a comparison takes runs of one network each"
+            )
     for name in (CONFIG, SUMMARY):
         if not (run / name).is_file():
             raise MolsliceError(f"{run} is not a finished run: it holds no {name}")

@@ -97,7 +97,9 @@ def _mean_errors(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     for split in ("train", "valid", "test"):
         errors = [summary[split][metric] for summary in summaries if summary[split][metric]]
         # an error that is not defined is None in `summary.json`, and makes the mean NaN
-        values = {name: [one[name] for one in errors] for name in (errors[0] if errors else ())}
+        values = {
+            name: [member_errors[name] for member_errors in errors] for name in (errors[0] if errors else ())
+        }
         means[split] = {
             name: float(np.mean([math.nan if value is None else value for value in of_members]))
             for name, of_members in values.items()

@@ -67,7 +67,7 @@ def check_pair_memory(
 
 def _largest_layers(model: nn.Module) -> list[Attention]:
     """List the attentions over the most tokens: all, or the attentions of the first stage."""
-    layers = [one for one in model.modules() if isinstance(one, Attention) and not one.spec.cross]
+    layers = [module for module in model.modules() if isinstance(module, Attention) and not module.spec.cross]
     most = max((layer.spec.max_tokens or 0 for layer in layers), default=0)
     return [layer for layer in layers if (layer.spec.max_tokens or 0) == most]
 

@@ -157,8 +157,8 @@ class HalfWeights:
                 "trainer.precision bf16-weights needs a model with encoder layers; choices here: 32, bf16"
             )
         copied = {id(weight) for weight in whole}
-        shared: dict[int, Any] = {id(one): one for one in (*task.buffers(), *task.parameters())}
-        self.task = copy.deepcopy(task, {key: one for key, one in shared.items() if key not in copied})
+        shared: dict[int, Any] = {id(tensor): tensor for tensor in (*task.buffers(), *task.parameters())}
+        self.task = copy.deepcopy(task, {key: tensor for key, tensor in shared.items() if key not in copied})
         for layer in _layers(self.task):
             layer.bfloat16()
         half = [weight for layer in _layers(self.task) for weight in layer.parameters()]

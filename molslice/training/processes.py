@@ -50,8 +50,9 @@ def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
     """
     world = config.devices * config.num_nodes
     if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
-        total, here = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))
-        _check_number("torchrun", config, total, here, max(1, total // here))
+        total = int(os.environ["WORLD_SIZE"])
+        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", config.devices))
+        _check_number("torchrun", config, total, per_node, max(1, total // per_node))
         return []
     if "SLURM_NTASKS" not in os.environ or os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
         return []
@@ -59,8 +60,10 @@ def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
     started_by_srun = "SLURM_STEP_ID" in os.environ or os.environ.get("SLURM_PROCID", "0") != "0"
     if world == 1 and not started_by_srun:
         return [LightningEnvironment()]
-    here = int(os.environ.get("SLURM_NTASKS_PER_NODE", config.devices if total == world else total // nodes))
-    _check_number("SLURM", config, total, here, nodes)
+    per_node = int(
+        os.environ.get("SLURM_NTASKS_PER_NODE", config.devices if total == world else total // nodes)
+    )
+    _check_number("SLURM", config, total, per_node, nodes)
     if int(os.environ.get("SLURM_LOCALID", "0")) >= config.devices:
         raise MolsliceError(
             f"SLURM has started more tasks on one node than trainer.devices, {config.devices}; start it with "
@@ -70,13 +73,13 @@ def find_environment(config: TrainerConfig) -> list[LightningEnvironment]:
     return []
 
 
-def _check_number(by: str, config: TrainerConfig, total: int, here: int, nodes: int) -> None:
-    if (total, here, nodes) == (config.devices * config.num_nodes, config.devices, config.num_nodes):
+def _check_number(by: str, config: TrainerConfig, total: int, per_node: int, nodes: int) -> None:
+    if (total, per_node, nodes) == (config.devices * config.num_nodes, config.devices, config.num_nodes):
         return
     raise MolsliceError(
-        f"{by} has started {total} processes (nodes: {nodes}, processes on each: {here}), but "
+        f"{by} has started {total} processes (nodes: {nodes}, processes on each: {per_node}), but "
         f"trainer.devices is {config.devices} and trainer.num_nodes {config.num_nodes}; "
-        f"set --trainer.devices {here} --trainer.num_nodes {nodes}, or start another number of processes"
+        f"set --trainer.devices {per_node} --trainer.num_nodes {nodes}, or start another number of processes"
     )
 
 

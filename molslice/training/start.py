@@ -208,7 +208,7 @@ def _converted(
         changed[f"{head}.bias"] = bias * ratio + shift / _float64(now.std)
         if head == "readout" and (key := "variance_readout.bias") in taken:
             changed[key] = taken[key].double() + 2.0 * ratio.log()
-    then, now = (getattr(one, "descriptor_state", None) for one in (source.model, model))
+    then, now = (getattr(network, "descriptor_state", None) for network in (source.model, model))
     if isinstance(then, DescriptorState) and isinstance(now, DescriptorState) and f"{MAP}.weight" in taken:
         weight, bias = _linear(taken, MAP)
         changed[f"{MAP}.weight"] = weight * (now.std.double() / then.std.double())

@@ -113,7 +113,7 @@ def check_like(saved: object, expected: Tensor | Mapping[Any, Any], name: str) -
         return
     if not isinstance(saved, Tensor):
         raise MolsliceError(f"{name} is {saved!r:.80}, expected a tensor")
-    kinds = [(str(one.dtype), list(one.shape), str(one.layout)) for one in (saved, expected)]
+    kinds = [(str(tensor.dtype), list(tensor.shape), str(tensor.layout)) for tensor in (saved, expected)]
     if kinds[0] != kinds[1]:
         raise MolsliceError(f"{name} is {kinds[0]}, expected {kinds[1]}")
     if torch.isnan(saved).any():

@@ -63,19 +63,23 @@ def uses_fixed_shapes(config: RunConfig, dataset: Dataset, device: torch.device)
 
 
 class WaitFinder(TorchDispatchMode):
-    """Notes in `found` operators that make the host wait for the device, which a graph cannot contain."""
+    """Notes operators that make the host wait for the device, which a graph cannot contain.
+
+    Attributes:
+        waiting_operators: Their names.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: set[str] = set()
+        self.waiting_operators: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
         name = func._schema.name
         if name in READING or (name in INDEXING and _has_mask(args[1])):
-            self.found.add(name)
+            self.waiting_operators.add(name)
         result = func(*args, **(kwargs or {}))
         if name in ("aten::_to_copy", "aten::copy_") and _is_copied_between(args, result):
-            self.found.add(name)
+            self.waiting_operators.add(name)
         return result
 
 
@@ -84,8 +88,8 @@ def _has_mask(indices: Any) -> bool:  # noqa: ANN401
 
 
 def _is_copied_between(args: Any, result: Any) -> bool:  # noqa: ANN401
-    tensors = [one for one in (*args, result) if isinstance(one, Tensor)]
-    return len({one.device.type for one in tensors}) > 1
+    tensors = [tensor for tensor in (*args, result) if isinstance(tensor, Tensor)]
+    return len({tensor.device.type for tensor in tensors}) > 1
 
 
 class StepGraphs:
@@ -156,7 +160,7 @@ class StepGraphs:
             without_compiling = torch.compiler.set_stance("force_eager")
         with _on_stream(self._stream), without_compiling, finder:
             step.loss.copy_(self._compute(step.micro_batch))
-        self.obstacles = finder.found
+        self.obstacles = finder.waiting_operators
         if self._captures and self.obstacles:
             self._refuse(f"the host waits for results of {', '.join(sorted(self.obstacles))}")
 

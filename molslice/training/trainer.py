@@ -171,8 +171,8 @@ class Trainer:
         losses, count = self._sum(torch.stack([self._loss_sum, self._loss_sum.new_tensor(len(broken))]))
         self._refuse_not_finite(float(losses))
         if count:
-            which = broken[0] if broken else "of another process"
-            raise self._diverged(f"the weights {which} are not finite after step {self.progress.step}")
+            first_broken = broken[0] if broken else "of another process"
+            raise self._diverged(f"the weights {first_broken} are not finite after step {self.progress.step}")
         return float(losses)
 
     def _validate(self) -> None:

@@ -260,7 +260,7 @@ def test_operators_that_cannot_be_captured_are_found(compute):
     finder = WaitFinder()
     with finder:
         compute(torch.arange(3.0))
-    assert len(finder.found) == 1
+    assert len(finder.waiting_operators) == 1
 
 
 def test_a_learning_rate_is_in_memory_that_a_graph_reads(build_stepper):

@@ -88,7 +88,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 def numbers(text: str) -> tuple[int, ...]:
     """Parse integers of at least 1, separated by commas."""
-    return tuple(positive(part.strip()) for part in text.split(","))
+    return tuple(positive(word.strip()) for word in text.split(","))
 
 
 def run(args: argparse.Namespace) -> int:

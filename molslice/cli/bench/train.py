@@ -28,14 +28,14 @@ TAKES_OVERRIDES = True
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench train`."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--models",
         default="quickstart,slim,small,base",
         metavar="A,B,...",
         help="presets, or quickstart for 4 layers of width 64 (default: quickstart,slim,small,base)",
     )
-    which.add_argument(
+    group.add_argument(
         "--config", type=file_path, metavar="FILE", help="measure the training of a configuration file"
     )
     parser.add_argument(

@@ -90,7 +90,9 @@ class MoleculeDataset(Dataset):
     def number_molecules(self, rows: np.ndarray) -> np.ndarray:
         """Return a number for the molecule of each row, int64 [k], the same for equal arrays."""
         molecules = map(self.store.arrays, rows.tolist())
-        return np.array([hash((one.atoms.tobytes(), one.bonds.tobytes())) for one in molecules], np.int64)
+        return np.array(
+            [hash((molecule.atoms.tobytes(), molecule.bonds.tobytes())) for molecule in molecules], np.int64
+        )
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -252,8 +252,8 @@ def values_of(rows: Sequence[str]) -> np.ndarray | None:
     width = next((len(text.values) for text in rows if isinstance(text, Conditioned)), 0)
     if not width:
         return None
-    nothing = (np.nan,) * width
-    return np.array([text.values if isinstance(text, Conditioned) else nothing for text in rows])
+    missing = (np.nan,) * width
+    return np.array([text.values if isinstance(text, Conditioned) else missing for text in rows])
 
 
 def encode(conditions: Sequence[Condition], values: np.ndarray) -> np.ndarray:

@@ -81,9 +81,10 @@ def write_submission(
             f"{version} {split} takes {rows} predictions, got shape {list(predictions.shape)}"
         )
     values = predictions.astype(np.float32)
-    if bad := int((~np.isfinite(values)).sum()):
+    if not_finite := int((~np.isfinite(values)).sum()):
         warnings.warn(
-            f"{bad} predictions for {version} {split} are not finite, so OGB's score will not be finite"
+            f"{not_finite} predictions for {version} {split} are not finite, so OGB's score will not be "
+            "finite"
         )
     path = Path(folder) / f"{stem}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)

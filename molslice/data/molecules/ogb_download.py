@@ -73,23 +73,23 @@ def download(name: str, root: str | os.PathLike[str]) -> Path:
         return folder
     if is_taken(folder):
         raise MolsliceError(f"{folder} exists but is not {name}: it lacks {' or '.join(NEEDED)}")
-    part = folder.with_name(f"{archive.folder}.zip.part")
+    partial_file = folder.with_name(f"{archive.folder}.zip.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with reserved(part):
-            _fetch(archive.url, part)
-            _check_sum(archive, part)
-            _unpack(archive, part, folder)
-            part.unlink()
+        with reserved(partial_file):
+            _fetch(archive.url, partial_file)
+            _check_sum(archive, partial_file)
+            _unpack(archive, partial_file, folder)
+            partial_file.unlink()
     except OSError as error:  # includes network errors
         reason = error.strerror or getattr(error, "reason", None) or error
         raise MolsliceError(f"cannot download {name} to {folder}: {reason}") from error
     return folder
 
 
-def _fetch(url: str, part: Path) -> None:
+def _fetch(url: str, partial_file: Path) -> None:
     """Download the missing bytes; a server without partial requests sends the whole file again."""
-    have = part.stat().st_size if part.exists() else 0
+    have = partial_file.stat().st_size if partial_file.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
@@ -103,29 +103,31 @@ def _fetch(url: str, part: Path) -> None:
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else None
         with (
-            part.open("ab" if resumed else "wb") as file,
-            Progress(part.stem, total, BYTES, done=start) as bar,
+            partial_file.open("ab" if resumed else "wb") as file,
+            Progress(partial_file.stem, total, BYTES, done=start) as bar,
         ):
             while block := response.read(BLOCK):
                 file.write(block)
                 bar.update(len(block))
-    if total is not None and part.stat().st_size < total:
-        raise MolsliceError(f"the connection to {url} ended early; run the command again to resume {part}")
+    if total is not None and partial_file.stat().st_size < total:
+        raise MolsliceError(
+            f"the connection to {url} ended early; run the command again to resume {partial_file}"
+        )
 
 
-def _check_sum(archive: Archive, part: Path) -> None:
-    with part.open("rb") as file:
+def _check_sum(archive: Archive, partial_file: Path) -> None:
+    with partial_file.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != archive.md5:
-        part.unlink()
+        partial_file.unlink()
         raise MolsliceError(
             f"wrong MD5 checksum of {archive.url}: {digest} instead of {archive.md5}; the file was deleted"
         )
 
 
-def _unpack(archive: Archive, part: Path, folder: Path) -> None:
+def _unpack(archive: Archive, partial_file: Path, folder: Path) -> None:
     try:
-        with atomic_folder(folder) as unpacked, zipfile.ZipFile(part) as file:
+        with atomic_folder(folder) as unpacked, zipfile.ZipFile(partial_file) as file:
             for member in file.infolist():
                 path = _inner_path(archive, member)
                 if path is None or member.is_dir():

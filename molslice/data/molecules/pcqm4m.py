@@ -42,7 +42,9 @@ class Pcqm4m(MoleculeDataset):
         MolsliceError: The folder is missing or a file is invalid. The message names file, row and column.
     """
 
-    instructions: ClassVar[str] = f"By hand: unpack {' or '.join(one.url for one in ARCHIVES.values())}"
+    instructions: ClassVar[str] = (
+        f"By hand: unpack {' or '.join(archive.url for archive in ARCHIVES.values())}"
+    )
 
     def __init__(
         self,

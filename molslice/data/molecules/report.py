@@ -84,11 +84,16 @@ class TargetStatistics:
         """Return the number of values of each target; if there are any, also mean, spread and range."""
         reports: dict[str, dict[str, float]] = {}
         for place, name in enumerate(self.names):
-            one = {key: float(values[place]) for key, values in self._values.items()}
-            reports[name] = {"values": int(one["count"])}
-            if one["count"]:
-                std = float(np.sqrt(one["squares"] / one["count"]))
-                reports[name] |= {"mean": one["mean"], "std": std, "min": one["least"], "max": one["most"]}
+            numbers = {key: float(values[place]) for key, values in self._values.items()}
+            reports[name] = {"values": int(numbers["count"])}
+            if numbers["count"]:
+                std = float(np.sqrt(numbers["squares"] / numbers["count"]))
+                reports[name] |= {
+                    "mean": numbers["mean"],
+                    "std": std,
+                    "min": numbers["least"],
+                    "max": numbers["most"],
+                }
         return reports
 
 

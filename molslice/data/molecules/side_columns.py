@@ -157,7 +157,7 @@ def columns_beside(
     if named is not None:
         return tuple(named)
     is_clear = sum(suited) == len(detected) == 1
-    return tuple(detected[0] if is_clear and one else None for one in suited)
+    return tuple(detected[0] if is_clear and is_suited else None for is_suited in suited)
 
 
 def listed_cells(counts: Counter[str]) -> str:

@@ -322,8 +322,8 @@ def _concatenated(molecules: Sequence[MoleculeArrays | str]) -> ManyArrays:
         for molecule in molecules
     ]
     return ManyArrays(
-        np.concatenate([np.empty((0, ATOM_COLUMNS), np.uint8), *(one.atoms for one in readable)]),
-        np.concatenate([np.empty((0, BOND_COLUMNS), np.uint8), *(one.bonds for one in readable)]),
+        np.concatenate([np.empty((0, ATOM_COLUMNS), np.uint8), *(molecule.atoms for molecule in readable)]),
+        np.concatenate([np.empty((0, BOND_COLUMNS), np.uint8), *(molecule.bonds for molecule in readable)]),
         *np.array(sizes, np.int64).reshape(-1, 2).T,
         errors={row: reason for row, reason in enumerate(molecules) if isinstance(reason, str)},
     )

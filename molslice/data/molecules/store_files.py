@@ -172,10 +172,10 @@ def _checksum(stream: BinaryIO, advance: Callable[[int], object]) -> str:
 def find_wrong_counts(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Compare counts, shapes and offsets; returns the name of a file and what is wrong with it."""
     rows, names, problems = header["rows"], header["target_names"], []
-    counts = {things: len(np.atleast_1d(arrays[things])) for things in ("atoms", "bonds")}
-    for things, count in counts.items():
-        if header.get(things, count) != count:
-            problems.append((HEADER, f"says {header[things]!r} {things}, but {things}.npy has {count}"))
+    counts = {kind: len(np.atleast_1d(arrays[kind])) for kind in ("atoms", "bonds")}
+    for kind, count in counts.items():
+        if header.get(kind, count) != count:
+            problems.append((HEADER, f"says {header[kind]!r} {kind}, but {kind}.npy has {count}"))
     if len(header["target_units"]) != len(names):
         problems.append((HEADER, f"has {len(header['target_units'])} units for {len(names)} targets"))
     of_atoms = header.get("atom_target_names", [])

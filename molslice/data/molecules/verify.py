@@ -149,15 +149,15 @@ def _wrong_reasons(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) 
 
 def _wrong_codes(arrays: Mapping[str, np.ndarray]) -> Problems:
     """Find the first impossible code of an atom and of a bond."""
-    for thing, sizes in (("atom", ATOM_FEATURE_SIZES), ("bond", (256, 256, *BOND_FEATURE_SIZES))):
-        values, offsets = arrays[f"{thing}s"], arrays[f"{thing}_offsets"]
+    for kind, sizes in (("atom", ATOM_FEATURE_SIZES), ("bond", (256, 256, *BOND_FEATURE_SIZES))):
+        values, offsets = arrays[f"{kind}s"], arrays[f"{kind}_offsets"]
         for start in range(0, len(values), CODES_AT_ONCE):
             wrong = values[start : start + CODES_AT_ONCE] >= np.array(sizes)
             if wrong.any():
                 place, column = np.argwhere(wrong)[0] + (start, 0)
                 row = int(np.searchsorted(offsets, place, side="right")) - 1
-                where = f"row {row}, {thing} {place - offsets[row]}, column {column}"
-                yield f"{thing}s.npy", f"has an impossible code at {where}: {values[place, column]}"
+                where = f"row {row}, {kind} {place - offsets[row]}, column {column}"
+                yield f"{kind}s.npy", f"has an impossible code at {where}: {values[place, column]}"
                 break
 
 

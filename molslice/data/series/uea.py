@@ -181,9 +181,9 @@ def _read(root: Path, problem: str, suffix: str) -> TsFile:
         return read_ts_file(path)
     name = f"{problem}_{suffix}.ts"
     files = [file.name for pattern in ("*", "*/*") for file in root.glob(f"{pattern}_{suffix}.ts*")]
-    there = {file.split(f"_{suffix}.ts")[0] for file in files}
+    problems = {file.split(f"_{suffix}.ts")[0] for file in files}
     raise MolsliceError(
-        f"{root} has neither {name} nor {name}.gz; {near_names(problem, there)}. {Uea.advice()}"
+        f"{root} has neither {name} nor {name}.gz; {near_names(problem, problems)}. {Uea.advice()}"
     )
 
 

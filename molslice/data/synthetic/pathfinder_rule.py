@@ -155,13 +155,15 @@ def is_connected(picture: Picture) -> bool:
     left = list(picture.dashes)
     border = [dash for dash in left if distance(dash, (start, start)) < touch]
     while border:
-        here = border.pop()
-        if distance(here, (goal, goal)) < touch:
+        current = border.pop()
+        if distance(current, (goal, goal)) < touch:
             return True
         near = [
-            dash for dash in left if abs(here[0] - dash[0]) < far and distance(here, dash) < picture.reach
+            dash
+            for dash in left
+            if abs(current[0] - dash[0]) < far and distance(current, dash) < picture.reach
         ]
-        border += [dash for dash in near if dash != here]
+        border += [dash for dash in near if dash != current]
         left = [dash for dash in left if dash not in near]
     return False
 

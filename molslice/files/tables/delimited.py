@@ -147,7 +147,7 @@ def _find_delimiter(sample: Sequence[str], usual: str) -> str:
     lines = [line for line in sample if not line.isspace()]
     if not lines or usual in lines[0]:
         return usual
-    fitting = [one for one in DELIMITERS if one in lines[0] and _divides(lines, one)]
+    fitting = [delimiter for delimiter in DELIMITERS if delimiter in lines[0] and _divides(lines, delimiter)]
     return fitting[0] if len(fitting) == 1 else usual
 
 

@@ -48,7 +48,7 @@ def open_workbook(path: File, opened: Opened) -> Iterator[Any]:
                 f"cannot read {path}: it has a password, or is a workbook of Excel 2003 or older; save it "
                 "without a password as .xlsx"
             )
-        if sum(part.file_size for part in ZipFile(io.BytesIO(content)).infolist()) > LARGEST:
+        if sum(member.file_size for member in ZipFile(io.BytesIO(content)).infolist()) > LARGEST:
             raise MolsliceError(f"cannot read {path}: it has more than {LARGEST:,} bytes when unpacked")
         with _quiet():
             workbook = openpyxl.load_workbook(
@@ -83,7 +83,7 @@ class ExcelTable(Table):
             raise MolsliceError(f"{path} has no sheet with cells")
         sheets = [sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"]
         self._sheet = sheet = (sheets or workbook.worksheets)[0]
-        titles = ", ".join(repr(one.title) for one in workbook.worksheets if one is not sheet)
+        titles = ", ".join(repr(other.title) for other in workbook.worksheets if other is not sheet)
         self.format = f"Excel, sheet {sheet.title!r}" + (f"; not read: {titles}" if titles else "")
         sheet.reset_dimensions()  # some programs write wrong ones
         filled = self._filled_rows()

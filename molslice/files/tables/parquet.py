@@ -90,7 +90,7 @@ class ParquetTable(Table):
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Convert a value to one of JSON: bytes as `_decoded` does, a date or a decimal to its text."""
     return json.loads(
-        json.dumps(value, default=lambda one: _decoded(one) if isinstance(one, bytes) else str(one))
+        json.dumps(value, default=lambda item: _decoded(item) if isinstance(item, bytes) else str(item))
     )
 
 

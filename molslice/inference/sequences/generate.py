@@ -91,12 +91,12 @@ def generate(
             bar.update()
             if len(numbers) == given + tokens:
                 break
-    made = numbers[given:]
+    generated = numbers[given:]
     apart = lexicon.kind == "words" and prompt != "" and not prompt[-1].isspace()
-    text = lexicon.decode(made)
+    text = lexicon.decode(generated)
     continuation = f" {text}" if apart and not text.startswith("\n") else text
     forgotten = _window_start(len(numbers) - 1, model.embedding.max_tokens)
-    return Generation(prompt, continuation, tuple(made), tuple(lexicon.unknown(prompt)), forgotten)
+    return Generation(prompt, continuation, tuple(generated), tuple(lexicon.unknown(prompt)), forgotten)
 
 
 def _logits(model: LanguageModel, numbers: Sequence[int], device: torch.device) -> Iterator[Tensor]:

@@ -63,13 +63,13 @@ def rollout(
             for first in range(0, episodes, AT_ONCE):
                 batch = slice(first, min(first + AT_ONCE, episodes))
                 seeds = range(seed + batch.start, seed + batch.stop)
-                made = [_make(name, predictor) for _ in seeds]
+                environments = [_make(name, predictor) for _ in seeds]
                 try:
                     returns[batch], lengths[batch] = play(
-                        predictor.model, made, target, seeds, predictor.device, bar.update
+                        predictor.model, environments, target, seeds, predictor.device, bar.update
                     )
                 finally:
-                    for opened in made:
+                    for opened in environments:
                         opened.close()
             results.append(_summary(name, target, returns, lengths))
     return {

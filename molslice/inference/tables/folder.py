@@ -226,15 +226,15 @@ def _read_record(folder: File, *, needed: bool) -> dict[str, Any]:
 
 
 def _pairs(sources: Sequence[File], folder: File) -> list[tuple[File, File]]:
-    made: dict[str, File] = {}
+    by_output: dict[str, File] = {}
     for source in sources:
         if source == STDIN:
             raise MolsliceError(
                 "standard input has no name for a file in a folder; give --output a file name"
             )
-        other = made.setdefault(output_name(source), source)
+        other = by_output.setdefault(output_name(source), source)
         if other != source:
             raise MolsliceError(
                 f"{other} and {source} would both be written to {output_name(source)} in {folder}"
             )
-    return [(source, file_inside(folder, name)) for name, source in made.items()]
+    return [(source, file_inside(folder, name)) for name, source in by_output.items()]

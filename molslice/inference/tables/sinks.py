@@ -221,13 +221,15 @@ def _is_nested(kind: Any) -> bool:  # noqa: ANN401
     from pyarrow import types
 
     if types.is_struct(kind):
-        parts = [field.type for field in kind]
+        inner_kinds = [field.type for field in kind]
     elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        parts = [kind.value_type]
+        inner_kinds = [kind.value_type]
     else:
         return False
     plain = (types.is_string, types.is_integer, types.is_boolean, types.is_float32, types.is_float64)
-    return all(_is_nested(part) or any(is_kind(part) for is_kind in plain) for part in parts)
+    return all(
+        _is_nested(inner_kind) or any(is_kind(inner_kind) for is_kind in plain) for inner_kind in inner_kinds
+    )
 
 
 def _as_array(cells: Sequence[str], kind: Any) -> Any:  # noqa: ANN401

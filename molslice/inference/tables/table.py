@@ -76,8 +76,8 @@ class TableReport:
 
     def describe_failure(self) -> str:
         """Return the text for a table of which no row has a prediction."""
-        which = f"none of the {self.rows} SMILES in column {self.smiles_column!r}"
-        return f"{which} can be read; {self.first_failure}"
+        subject = f"none of the {self.rows} SMILES in column {self.smiles_column!r}"
+        return f"{subject} can be read; {self.first_failure}"
 
 
 def predict_table(
