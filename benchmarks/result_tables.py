@@ -224,7 +224,7 @@ def row_penalties() -> str:
     for entry in fitted:
         points = group_by(entry["points"], lambda point: point["rows"])
         shown = [
-            f"{statistics.fmean(point['penalty'] for point in points[number]):+.1%}"
+            f"{round(statistics.fmean(point['penalty'] for point in points[number]), 3) + 0.0:+.1%}"
             if number in points
             else "-"
             for number in numbers
