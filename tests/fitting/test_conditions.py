@@ -352,7 +352,7 @@ def test_a_condition_that_is_the_target_in_another_form_is_refused(rows, tmp_pat
 
 def test_a_condition_that_is_the_class_in_other_words_is_refused(rows, tmp_path):
     lines = [[row[0], row[3] == "Kyoto", row[2], row[3]] for row in rows]
-    with pytest.raises(MolsliceError, match="column 'laboratory': the condition determines the order"):
+    with pytest.raises(MolsliceError, match="column 'laboratory': the condition determines the class"):
         read(write_table(tmp_path / "rows.csv", COLUMNS, lines))
 
 
