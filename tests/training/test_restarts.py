@@ -145,7 +145,7 @@ def test_when_one_process_is_killed_the_other_ends(write_run, tmp_path, rank):
     command, environment = write_run(rank, KILL, ONE_RUN)
     done = complete([*command, "--out", str(tmp_path / "run")], environment, -9 if rank == 0 else 1)
     assert f"process {1 - rank} of 2 has lost the connection" in done.stderr
-    assert "--resume continues" in done.stderr
+    assert "run the command again with --resume to continue from the last checkpoint" in done.stderr
     if rank == 1:
         assert re.search(r"process 1 \(PID \d+\) was killed by signal 9", done.stderr)
     assert not processes_with(str(tmp_path))
