@@ -342,8 +342,8 @@ class Encoder(nn.Module):
             mixed = layer.attention(normed, context)
             context, penalty = context.with_carry(mixed.carry), add_penalties(penalty, mixed.penalty)
             rate, tokens = active_rate(layer.dropout), context.first(tokens)
-            norm, bias = layer.ffn_norm, mixed.output_bias
-            tokens, normed = add_and_norm(tokens, mixed.tokens, bias, norm, rate, dtype)
+            change, bias = mixed.tokens, mixed.output_bias
+            tokens, normed = add_and_norm(tokens, change, bias, layer.ffn_norm, rate, dtype)
             change = layer.ffn.without_last_bias(normed)
             last = given if norm is self.last_norm else dtype
             tokens, normed = add_and_norm(tokens, change, layer.ffn.outer.bias, norm, rate, last)

@@ -209,3 +209,24 @@ def test_a_pair_bias_is_refused_without_one(mode):
     with pytest.raises(MolsliceError, match=f"attention.pair_bias is {mode}, but only the model graphormer"):
         Encoder(AttentionChoice("softmax", pair_bias=mode), **sizes)
     Encoder(AttentionChoice("softmax", pair_bias="none"), **sizes)
+
+
+@pytest.mark.parametrize("num_queries", [None, 1])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
+def test_the_order_of_steps_on_kernels_equals_the_layers(name, num_queries, monkeypatch):
+    """The steps that a GPU takes, with torch's operations in place of the kernels."""
+    encoder = build(name, uses_pair_bias=True).double()
+    for norm in encoder.modules():
+        if isinstance(norm, nn.LayerNorm):  # so that each norm is another function
+            nn.init.normal_(norm.weight)
+            nn.init.normal_(norm.bias)
+    tokens = random_tokens().double().requires_grad_()
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    bias = torch.randn(2, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    real = mask[:, :num_queries]
+    leaves, gradients = [tokens, *encoder.parameters()], []
+    for by_kernels in (False, True):
+        monkeypatch.setattr(Encoder, "_uses_kernels", lambda *_, by_kernels=by_kernels: by_kernels)
+        encoded = encoder(tokens, mask, bias, num_queries=num_queries).tokens[real]
+        gradients.append([encoded, *torch.autograd.grad(encoded.sin().sum(), leaves, materialize_grads=True)])
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
