@@ -107,11 +107,11 @@ def to_p_values(data: FitData, options: FitOptions, path: File) -> None:
         MolsliceError: A target has no unit of a concentration, or a value that is not positive.
     """
     numbers = np.flatnonzero(~data.has_classes).tolist()
-    names, units = [*data.names], [*data.units]
+    names, units, weights = [*data.names], [*data.units], _molecular_weights(data, options)
     for index in numbers:
         name = names[index]
         where, unit = f"{path}, column {name!r}", data.units[index]
-        factor = moles_per_liter(unit, _molecular_weights(data, options))
+        factor = moles_per_liter(unit, weights)
         if factor is None:
             raise MolsliceError(
                 f"{where}: unknown concentration {unit!r}; name the unit with --unit, such as nM, umol/L or "

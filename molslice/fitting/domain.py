@@ -32,7 +32,7 @@ def describe_domain(
         compared = np.sort(np.random.default_rng(0).choice(rows, MOST_COMPARED, replace=False))
     errors, covered = _errors(data, outcomes)
     similarities = _similarities(data.molecules.counts, compared, folds)
-    molecules = np.unique([data.molecules.canonical[row] for row in compared], return_inverse=True)[1]
+    molecules = np.array([data.molecules.canonical[row] for row in compared])
     domain.rule = SimilarityRule.choose(
         similarities, errors[compared], covered[compared], threshold=domain.threshold, molecules=molecules
     )

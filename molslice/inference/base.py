@@ -269,14 +269,15 @@ class SmilesPredictor(ABC):
         canonical = canonical_smiles(smiles, self.fragment, self.standardize)
         return [text if name is None else name for name, text in zip(canonical, smiles, strict=True)]
 
-    def count_trained(self, smiles: Sequence[str], partners: Sequence[str] = ()) -> int:
+    def count_trained(self, names: Sequence[str], partners: Sequence[str] = ()) -> int:
         """Count the rows whose molecules are known training molecules; 0 if the model does not know them.
 
-        `partners` are the second molecules for a model of pairs.
+        Args:
+            names: The molecules, as `name_molecules` returns them.
+            partners: The second molecules for a model of pairs.
         """
-        if (domain := self.known_domain()) is None:
-            return 0
-        return int(domain.contains(smiles, self.fragment, self.standardize).sum())
+        domain = self.known_domain()
+        return 0 if domain is None else int(domain.knows(names).sum())
 
     def is_logarithmic(self, target: int) -> bool:
         """Return whether the logarithm of a target is learned."""

@@ -168,9 +168,11 @@ class TrainingDomain:
 
     def contains(self, smiles: Sequence[str], fragment: str = "keep", standardize: str = "no") -> np.ndarray:
         """Find which molecules are training molecules; those that cannot be read are not, bool [n]."""
-        return np.array(
-            [canonical in self._known for canonical in canonical_smiles(smiles, fragment, standardize)], bool
-        )
+        return self.knows(canonical_smiles(smiles, fragment, standardize))
+
+    def knows(self, names: Sequence[str | None]) -> np.ndarray:
+        """Find which canonical SMILES are training molecules, bool [n]."""
+        return np.array([name in self._known for name in names], bool)
 
     def write(self, folder: Path) -> None:
         """Write the files of the model folder."""

@@ -20,6 +20,7 @@ from molslice.inference.load import Predictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
+from molslice.tasks.metrics import labels_per_target
 from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import DataSpec, MolsliceError
@@ -132,11 +133,12 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
     """
     if not isinstance(dataset, MoleculeDataset) or isinstance(dataset, ArraysOnly):
         return 0
+    if predictor.partner is None and predictor.known_domain() is None:
+        return 0
     labeled = rows[np.isfinite(np.asarray(dataset.store.targets)[rows]).any(1)]
     partners = [] if predictor.partner is None else dataset.side_cells([predictor.partner]).values()
-    return predictor.count_trained(
-        *([cells[row] for row in labeled] for cells in (dataset.smiles(), *partners))
-    )
+    given = ([cells[row] for row in labeled] for cells in (dataset.smiles(), *partners))
+    return predictor.count_trained(*map(predictor.name_molecules, given))
 
 
 def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
@@ -169,10 +171,8 @@ def _evaluate_rows(
     truth = np.asarray(dataset.targets[rows])
     values, measures = task.metrics(results, truth), task.measures
     known = np.isfinite(truth)
-    # a measure of a target counts its labels, another one the rows with a label; the targets of tokens and
-    # actions are themselves the numbers of predicted tokens and steps of each row
-    of_target = truth.astype(np.float64) if dataset.kind in ("tokens", "actions") else known
-    counts = dict(zip(dataset.target_names, of_target.sum(0), strict=True))
+    # a measure of a target counts its labels, another one the rows with a label
+    counts = dict(zip(dataset.target_names, labels_per_target(predictor.targets, truth), strict=True))
     return {
         "split": split,
         "rows": len(rows),

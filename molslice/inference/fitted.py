@@ -35,7 +35,7 @@ from molslice.folders.fitted import (
 from molslice.inference.base import SmilesPredictor
 from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
-from molslice.inference.domain import DOMAIN, TrainingDomain, canonical_smiles
+from molslice.inference.domain import DOMAIN, TrainingDomain
 from molslice.inference.network import Predictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
@@ -224,27 +224,24 @@ class FittedPredictor(SmilesPredictor):
             numbers += [{**item, "class": word, "unit": ""} for word in words] or [item]
         return numbers
 
-    def count_trained(self, smiles: Sequence[str], partners: Sequence[str] = ()) -> int:
+    def count_trained(self, names: Sequence[str], partners: Sequence[str] = ()) -> int:
         """Count the rows of known training molecules or pairs; see `SmilesPredictor.count_trained`."""
         if self.partner is None:
-            return super().count_trained(smiles)
-        return sum(pair in self._training_pairs for pair in self._canonical_pairs(smiles, partners))
+            return super().count_trained(names)
+        return sum(pair in self._training_pairs for pair in self._named_pairs(names, partners))
 
     @cached_property
-    def _training_pairs(self) -> frozenset[tuple[str | None, ...]]:
+    def _training_pairs(self) -> frozenset[tuple[str, ...]]:
         pairs = list[tuple[str, str]]()
         with contextlib.suppress(MolsliceError):  # models that ship do not have their rows
             pairs = training_pairs(self.folder, self.partner or "")
-        return frozenset(self._canonical_pairs(*zip(*pairs, strict=True))) if pairs else frozenset()
+        both = zip(*pairs, strict=True) if pairs else ((), ())
+        return frozenset(self._named_pairs(*map(self.name_molecules, both)))
 
-    def _canonical_pairs(
-        self, smiles: Sequence[str], partners: Sequence[str]
-    ) -> Iterator[tuple[str | None, ...]]:
-        """Yield both canonical SMILES of readable pairs, in alphabetical order if the model is symmetric."""
-        both = (canonical_smiles(names, self.fragment, self.standardize) for names in (smiles, partners))
-        for pair in zip(*both, strict=True):
-            if None not in pair:
-                yield tuple(sorted(map(str, pair))) if self.model.symmetric else pair
+    def _named_pairs(self, names: Sequence[str], partners: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield pairs of names, in alphabetical order if the model is symmetric."""
+        for pair in zip(names, partners, strict=True):
+            yield tuple(sorted(pair)) if self.symmetric else pair
 
     def find_calibration(self) -> Calibration:
         """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.

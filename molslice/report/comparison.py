@@ -346,7 +346,7 @@ def _difference(
     # by canonical SMILES, so that a molecule has one number also if a table spells it in two ways
     smiles, partners = [str(key[0]) for key in common], list[str]()
     if reference.predictor.symmetric:  # the second molecule is the last of the given cells
-        partners = [canonical_molecule(str(key[-2])).smiles or "" for key in common]
+        partners = reference.predictor.name_molecules([str(key[-2]) for key in common])
     molecules = number_names(smiles, partners)[alike]
     count = len(np.unique(molecules))
     if count < FEWEST:

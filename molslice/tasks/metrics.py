@@ -171,6 +171,16 @@ def metric_per_target(targets: TargetInfo, prediction: np.ndarray, truth: np.nda
     return {name: metric(prediction[:, i], truth[:, i]) for i, name in enumerate(targets.names)}
 
 
+def labels_per_target(targets: TargetInfo, truth: np.ndarray) -> np.ndarray:
+    """Return what the metric of each target is over, float64 [T]: rows with a label, tokens or steps.
+
+    `truth` is as in `metric_per_target`.
+    """
+    if targets.kind in ("tokens", "actions"):
+        return truth.sum(0, dtype=np.float64)
+    return np.isfinite(truth).sum(0, dtype=np.float64)
+
+
 def selection_score(targets: TargetInfo, metrics: dict[str, float]) -> float:
     """Return one number to select a model by; lower is better.
 

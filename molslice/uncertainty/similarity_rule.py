@@ -87,8 +87,8 @@ class SimilarityRule:
             covered: Share of the targets of each row whose interval holds the measured value, float [n], NaN
                 for a row without intervals; None without intervals.
             threshold: See `usual`.
-            molecules: Number of the molecule of each row, int [n], whose rows count as one; None if each row
-                has its own molecule.
+            molecules: Number or name of the molecule of each row, [n], whose rows count as one; None if each
+                row has its own molecule.
         """
         if molecules is not None:
             similarities, errors = _means(similarities, molecules), _means(errors, molecules)

@@ -36,5 +36,5 @@ def test_an_exported_sort_runs_and_equals_the_attention(name, mode, cross):
     bias = torch.randn(2, 2, 7, 7) if mode == "mix" else None
     memory = (torch.randn(2, 5, 16), mask[:, :5]) if cross else (None, None)
     given = torch.randn(2, 7, 16), mask, bias, *memory
-    found = torch.export.export(layer, given, strict=False).module()(*given)
-    torch.testing.assert_close(found, layer(*given))
+    exported = torch.export.export(layer, given, strict=False).module()(*given)
+    torch.testing.assert_close(exported, layer(*given))

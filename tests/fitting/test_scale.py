@@ -110,9 +110,9 @@ def test_conflicts_are_judged_on_the_learned_scale(smiles, tmp_path):
     for scale, conflict in ((None, "0.003, 3"), ("log", "0.003, 3"), ("linear", "400000, 500000")):
         data = read(file, "ic50", scale=scale)
         assert data.logarithmic == (scale != "linear",)
-        found = [text for text in data.findings if "(rows " in text]
-        assert len(found) == 1
-        assert conflict in found[0]
+        conflicts = [text for text in data.findings if "(rows " in text]
+        assert len(conflicts) == 1
+        assert conflict in conflicts[0]
         assert "differences like these, but smaller: 1 molecule" in data.findings
     about = fitted(file, "ic50", tmp_path / "model", split="all", quality="fast")
     assert any("0.003, 3 " in text for text in about["findings"])

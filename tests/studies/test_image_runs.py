@@ -56,8 +56,8 @@ def test_maps_are_drawn_on_an_image_of_the_data(readout, tokens, train_run, tmp_
 @pytest.mark.parametrize(("causal", "symmetry"), [(False, "equivariant"), (True, "ordered")])
 def test_a_causal_attention_is_not_called_equivariant(causal, symmetry, train_run, tmp_path):
     run = train_run(f"causal_{causal}", readout="mean", causal=causal)
-    found = run_study("permutation", tmp_path, runs=(run,), quiet=True)
-    with found.files["csv"].open(newline="") as file:
+    study = run_study("permutation", tmp_path, runs=(run,), quiet=True)
+    with study.files["csv"].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["symmetry"] for row in rows} == {symmetry}
 

@@ -76,9 +76,8 @@ class MeasuredValues:
         self._values, self._predicted = [np.empty((0, len(self.columns)))], [np.empty((0, slices[-1].stop))]
         self._limits = np.zeros(len(self.columns), int)
         self._is_logarithmic, self._name_molecules = predictor.is_logarithmic, predictor.name_molecules
-        # all molecules of a row by which it is counted: the first one, of a symmetric pair both
-        self._counted = [table.smiles_column, *([predictor.partner] if predictor.symmetric else [])]
-        self._names: list[list[str]] = [[] for _ in self._counted]
+        # the molecules by which rows are counted: the first one of each row, of a symmetric pair both
+        self._names: list[list[str]] = [[], []] if predictor.symmetric else [[]]
 
     @property
     def needed(self) -> list[str]:
@@ -141,10 +140,11 @@ class MeasuredValues:
         measured = np.flatnonzero(np.isfinite(values).any(1))
         self._values.append(values[measured])
         self._predicted.append(predicted[measured])
-        for names, column in zip(self._names, self._counted, strict=True):
-            names += self._name_molecules([chunk[column][row] for row in measured])
         cells = [chunk[name] for name in (self._smiles, self._partner) if name is not None]
-        self.trained += self._count_trained(*([texts[row] for row in measured] for texts in cells))
+        named = [self._name_molecules([texts[row] for row in measured]) for texts in cells]
+        for known, names in zip(self._names, named, strict=False):
+            known += names
+        self.trained += self._count_trained(*named)
         self.rows += len(measured)
 
     def _read_limits(self, chunk: Chunk, name: str) -> ReadValues:
