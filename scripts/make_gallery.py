@@ -49,10 +49,11 @@ def write_picture(name: str, content: bytes) -> None:
 
 
 def draw_explanations() -> None:
-    """Draw an explanation on a white and on a dark ground."""
-    for ground, ending in (("white", ""), ("dark", "-dark")):
+    """Draw an explanation on a white and on a dark background."""
+    for background, ending in (("white", ""), ("dark", "-dark")):
         out = ASSETS / f"explanation{ending}.png"
-        molslice("explain", "gap-xtb", "--smiles", CHROMOPHORE, "--ground", ground, "--out", out, "--quiet")
+        drawn = ["--background", background, "--out", out, "--quiet"]
+        molslice("explain", "gap-xtb", "--smiles", CHROMOPHORE, *drawn)
 
 
 @contextmanager
