@@ -36,7 +36,7 @@ from small_data_members import embed_minimol
 from torch import nn
 
 from molslice.inference.load import load_encoder
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.learners import LEARNERS, Features, Labels
 from molslice.model import build_model
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
@@ -113,7 +113,7 @@ def embeddings(smiles: Sequence[str], minimol: str | None) -> Embeddings:
     return compared
 
 
-def with_random_weights(encoder: Predictor) -> Predictor:
+def with_random_weights(encoder: NetworkPredictor) -> NetworkPredictor:
     """Return an encoder of the same size with the weights of the start of a training."""
     other = copy.copy(encoder)
     torch.manual_seed(0)
@@ -121,7 +121,7 @@ def with_random_weights(encoder: Predictor) -> Predictor:
     return other
 
 
-def states_of_layer(encoder: Predictor, smiles: Sequence[str], number: int) -> np.ndarray:
+def states_of_layer(encoder: NetworkPredictor, smiles: Sequence[str], number: int) -> np.ndarray:
     """Return the state of the graph token and the mean state of the atoms after a layer: float32 [n, 2 D]."""
     other = copy.copy(encoder)
     other.model = copy.deepcopy(encoder.model)

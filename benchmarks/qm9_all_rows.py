@@ -39,7 +39,7 @@ from molslice.files.parsing import read_json_object
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import evaluate
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.training.run import train
 
 NAME = "qm9_all_rows"
@@ -121,7 +121,7 @@ def average(models: str, attention: str, options: argparse.Namespace) -> dict[st
     final = options.runs / "final"
     rows = [read_json_object(final / f"{folder_name(model)}_{attention}.json") for model in models.split(";")]
     members = [load_model(options.runs / row["run"]) for row in rows]
-    networks = [member for member in members if isinstance(member, Predictor)]
+    networks = [member for member in members if isinstance(member, NetworkPredictor)]
     mean = EnsemblePredictor(networks, models, options.runs)
     test_rows = str(options.stores / "valid")
     divided = dict(networks[0].data_config.options)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from molslice.explanation.explain import explain
     from molslice.export.exported_file import export_model
     from molslice.fitting.fit import fit
+    from molslice.inference.base import Predictor
     from molslice.inference.evaluate import evaluate
     from molslice.inference.hub import from_pretrained, push_to_hub
-    from molslice.inference.load import Predictor, load_model
+    from molslice.inference.load import load_model
     from molslice.inference.predictions import Domain, Predictions
     from molslice.inference.ranking import rank
     from molslice.training.run import train
@@ -57,7 +58,7 @@ _MODULES = {
     "MolsliceFeaturizer": "molslice.estimators",
     "MolsliceRegressor": "molslice.estimators",
     "Predictions": "molslice.inference.predictions",
-    "Predictor": "molslice.inference.load",
+    "Predictor": "molslice.inference.base",
     "build_attention": "molslice.attention",
     "build_dataset": "molslice.data",
     "evaluate": "molslice.inference.evaluate",

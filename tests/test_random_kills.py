@@ -47,7 +47,7 @@ from molslice.inference import load, smiles_reader
 from molslice.inference.tables import table
 from molslice.training import run
 
-prepare.CHUNK_ROWS = load.Predictor.chunk_rows = 25  # many tasks for few molecules
+prepare.CHUNK_ROWS = load.NetworkPredictor.chunk_rows = 25  # many tasks for few molecules
 prepare_files.SAVE_SECONDS = 0.0
 os.fsync = lambda descriptor: None  # only a loss of power needs it
 build_parser(), torch.optim.AdamW([torch.zeros(1)])  # these import more

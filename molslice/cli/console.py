@@ -13,7 +13,7 @@ from molslice.files.progress import is_hidden
 from molslice.number_text import counted
 
 if TYPE_CHECKING:
-    from molslice.inference.base import SmilesPredictor
+    from molslice.inference.base import Predictor
     from molslice.inference.tables.table import TableReport
 
 
@@ -209,7 +209,7 @@ def tell_treated_rows(replaced: int, wildcards: int) -> None:
         tell(f"predicted rows with a wildcard, an R-group or a bond of any order: {wildcards:,}")
 
 
-def tell_trained(predictor: "SmilesPredictor", trained: int, rows: int) -> None:
+def tell_trained(predictor: "Predictor", trained: int, rows: int) -> None:
     """Write how many of the measured rows have training molecules of the model."""
     count, domain, compared = f"at least {trained:,} of", predictor.known_domain(), ""
     if trained == rows:

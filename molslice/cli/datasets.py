@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from molslice.config import DataConfig
     from molslice.data import Dataset
-    from molslice.inference.ensemble import EnsemblePredictor
+    from molslice.inference.base import Predictor
     from molslice.inference.fitted import FittedPredictor
-    from molslice.inference.network import Predictor
 
 FILES_OF_SPLITS = ("valid_path", "test_path")
 DIVIDING = [["data", option] for option in ("split", *FILES_OF_SPLITS)]
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_model_data(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor",
+    predictor: "Predictor",
     data: "DataConfig",
     root: str | None,
     overrides: Sequence[tuple[str, str]],
@@ -105,7 +104,9 @@ def _settings_of_fit(predictor: "FittedPredictor") -> list[tuple[str, str]]:
 
 
 def _build(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor", data: "DataConfig", given: dict[str, str]
+    predictor: "Predictor",
+    data: "DataConfig",
+    given: dict[str, str],
 ) -> "Dataset":
     """Build the data; find the column of SMILES of a table that lacks the column of the training.
 
@@ -129,7 +130,7 @@ def _build(
 
 
 def _check_decimal_comma(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor",
+    predictor: "Predictor",
     dataset: "Dataset",
     data: "DataConfig",
     given: dict[str, str],
@@ -150,7 +151,9 @@ def _check_decimal_comma(
 
 
 def _check_units(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset", given: dict[str, str]
+    predictor: "Predictor",
+    dataset: "Dataset",
+    given: dict[str, str],
 ) -> None:
     """Refuse another table of a fit whose columns of units have another unit than the predictions."""
     from molslice.chem.concentrations import is_same_unit
@@ -213,9 +216,7 @@ def _keys(overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
     return {key.replace("-", "_"): value for key, value in overrides}
 
 
-def _difference(
-    predictor: "Predictor | FittedPredictor | EnsemblePredictor", dataset: "Dataset", *, content: bool
-) -> str | None:
+def _difference(predictor: "Predictor", dataset: "Dataset", *, content: bool) -> str | None:
     """Describe how the data have changed since the training; None if they have not, or it is unknown.
 
     Rows of the training may then be measured.

@@ -25,7 +25,7 @@ from molslice.cli.console import tell, tell_refusals, tell_trained, text_table, 
 
 if TYPE_CHECKING:
     from molslice.data.base import Dataset
-    from molslice.inference.base import SmilesPredictor
+    from molslice.inference.base import Predictor
     from molslice.report.training import AnyPredictor
 
 SUMMARY = "measure the error of a trained model"
@@ -160,7 +160,7 @@ def _find_data(predictor: "AnyPredictor", args: argparse.Namespace) -> "Dataset"
     return dataset
 
 
-def _count_trained(predictor: "SmilesPredictor", dataset: "Dataset", args: argparse.Namespace) -> int | None:
+def _count_trained(predictor: "Predictor", dataset: "Dataset", args: argparse.Namespace) -> int | None:
     """Count the measured molecules that the model was trained on; None if it is not needed.
 
     Raises:

@@ -38,8 +38,8 @@ from molslice.cli.console import (
 from molslice.number_text import counted
 
 if TYPE_CHECKING:
-    from molslice.inference.base import SmilesPredictor
-    from molslice.inference.load import Predictor
+    from molslice.inference.base import Predictor
+    from molslice.inference.load import NetworkPredictor
     from molslice.inference.options import PredictionOptions
     from molslice.inference.predictions import Predictions
     from molslice.inference.tables.cluster import RayEngine
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, and return 1 if no molecule could be read."""
-    from molslice.inference.load import Predictor, load_model
+    from molslice.inference.load import NetworkPredictor, load_model
     from molslice.inference.tables.table import estimate_rows
 
     _check_usage(args)
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         return _predict_listed(predictor, options, args)
     if args.input is not None:
         return _predict_table(predictor, options, args)
-    if isinstance(predictor, Predictor):
+    if isinstance(predictor, NetworkPredictor):
         return _write_submission(predictor, args)
     args.usage_error("--submission needs the run of a network")
     raise AssertionError("a usage error ends the program")
@@ -141,9 +141,7 @@ def _check_usage(args: argparse.Namespace) -> None:
         args.usage_error("--json needs a file as --output, because both write to standard output")
 
 
-def _predict_listed(
-    predictor: "SmilesPredictor", options: "PredictionOptions", args: argparse.Namespace
-) -> int:
+def _predict_listed(predictor: "Predictor", options: "PredictionOptions", args: argparse.Namespace) -> int:
     from molslice.data.molecules.fragments import count_wildcards
     from molslice.data.molecules.refusals import Refusals, failure_text
     from molslice.errors import MolsliceError
@@ -178,7 +176,7 @@ def _predict_listed(
 
 
 def listed_json(
-    predictor: "SmilesPredictor",
+    predictor: "Predictor",
     smiles: list[str],
     predictions: "Predictions",
     options: "PredictionOptions",
@@ -205,7 +203,7 @@ def listed_json(
 
 
 def listed_text(
-    predictor: "SmilesPredictor",
+    predictor: "Predictor",
     smiles: list[str],
     predictions: "Predictions",
     options: "PredictionOptions",
@@ -261,9 +259,7 @@ def _heading(column: dict[str, str]) -> str:
     return f"{column['name']} [{column['unit']}]" if column["unit"] else column["name"]
 
 
-def _predict_table(
-    predictor: "SmilesPredictor", options: "PredictionOptions", args: argparse.Namespace
-) -> int:
+def _predict_table(predictor: "Predictor", options: "PredictionOptions", args: argparse.Namespace) -> int:
     from molslice.inference.tables.folder import is_folder, predict_folder
     from molslice.inference.tables.table import predict_table
 
@@ -349,7 +345,7 @@ def metric_rows(metrics: list[dict[str, Any]]) -> tuple[list[str], list[list[str
     return ["target", "unit", "rows", "value" if several else labels[0]], rows
 
 
-def _write_submission(predictor: "Predictor", args: argparse.Namespace) -> int:
+def _write_submission(predictor: "NetworkPredictor", args: argparse.Namespace) -> int:
     from molslice.inference.tables.submission import predict_submission
 
     root, data = args.root, predictor.config.data

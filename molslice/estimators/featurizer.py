@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 
 from molslice.estimators.loaded import LOADED, count_workers
 from molslice.inference.inputs import Molecules
-from molslice.inference.load import Predictor, load_encoder
+from molslice.inference.load import NetworkPredictor, load_encoder
 from molslice.pretrained import DEFAULT_ENCODER
 
 
@@ -52,7 +52,7 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Compute the fingerprints.
 
         Returns:
-            float32 [n, 2 D]; NaN for a molecule that cannot be read. See `Predictor.embed`.
+            float32 [n, 2 D]; NaN for a molecule that cannot be read. See `NetworkPredictor.embed`.
         """
         return self._encoder().embed(X, workers=count_workers(self.n_jobs))
 
@@ -60,7 +60,7 @@ class MolsliceFeaturizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _n_features_out(self) -> int:
         return getattr(self._encoder().model, "embedding_dim")  # noqa: B009 - not all models have it
 
-    def _encoder(self) -> Predictor:
+    def _encoder(self) -> NetworkPredictor:
         wanted = os.fspath(self.model), self.fragment, self.wildcards
         if self not in LOADED or LOADED[self][1] != wanted:
             encoder = load_encoder(self.model, fragment=self.fragment, wildcards=self.wildcards)

@@ -21,7 +21,7 @@ from molslice.data.molecules.refusals import Refusals
 from molslice.estimators.loaded import LOADED, count_workers
 from molslice.files.atomic import atomic_folder
 from molslice.files.tables.base import Unreadable, free_name
-from molslice.inference.base import Predictions, SmilesPredictor
+from molslice.inference.base import Predictions, Predictor
 from molslice.inference.inputs import Molecules, frame_cells, is_missing_value, molecule_rows
 from molslice.inference.load import load_model
 from molslice.pretrained import DEFAULT_ENCODER
@@ -185,7 +185,7 @@ class _Estimator(BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _model(self) -> SmilesPredictor:
+    def _model(self) -> Predictor:
         """Load the model once from its files, which stay in a temporary folder as long as the model."""
         check_is_fitted(self, "folder_")
         if self not in LOADED:

@@ -18,7 +18,7 @@ from molslice.explanation.score import LOG_ODDS, PredictionScore, Score, find_sc
 from molslice.explanation.shapley import MAX_COALITIONS, shapley_values
 from molslice.explanation.shapley import TOLERANCE as LARGEST_STANDARD_ERROR
 from molslice.files.progress import Progress
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.inputs import Conditions
 from molslice.inference.load import load_model
@@ -40,7 +40,7 @@ LEVEL = 0.9  # of the interval beside a prediction
 
 
 def explain(
-    model: SmilesPredictor | str | Path,
+    model: Predictor | str | Path,
     smiles: str,
     *,
     method: Method | None = None,
@@ -74,7 +74,7 @@ def explain(
     Raises:
         MolsliceError: The SMILES cannot be read, an argument is invalid, or the model cannot be explained.
     """
-    predictor = model if isinstance(model, SmilesPredictor) else load_model(model)
+    predictor = model if isinstance(model, Predictor) else load_model(model)
     explainer = Explainer(
         predictor, method=method, target=target, class_name=class_name, max_evaluations=max_evaluations
     )
@@ -89,7 +89,7 @@ class Explainer:
 
     def __init__(
         self,
-        predictor: SmilesPredictor,
+        predictor: Predictor,
         *,
         method: Method | None = None,
         target: str | None = None,

@@ -16,7 +16,7 @@ from molslice.explanation.result import AttentionView, Contributions
 from molslice.files.atomic import atomic_folder
 from molslice.files.progress import Progress
 from molslice.files.urls import File
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.json_text import to_json
 from molslice.types import MolsliceError
 
@@ -44,7 +44,7 @@ class FolderReport:
 
 
 def read_rows(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     sources: Sequence[File | str],
     smiles_column: str | None = None,
     delimiter: str | None = None,

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from molslice.data.molecules.describe import DescribedMolecules
 from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.folders.fitted import FINE_TUNED
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.precision import float32_inference
 from molslice.inference.predictions import NOT_FINITE
 from molslice.number_text import counted
@@ -49,7 +49,7 @@ class Score:
         note: What the score is, if it is not the prediction of the model; else "".
     """
 
-    networks: tuple[Predictor, ...]
+    networks: tuple[NetworkPredictor, ...]
     column: int
     scales: tuple[tuple[float, float], ...]
     name: str
@@ -167,7 +167,7 @@ class PredictionScore:
 
 
 def find_score(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     target: str | None = None,
     method: str = "gradients",
     class_name: str | None = None,
@@ -198,9 +198,9 @@ def find_score(
         if method == "shapley":
             return _score_of_prediction(predictor, column, class_name)
         return _score_of_networks(predictor, column, LEAST_WEIGHT if method == "gradients" else 0.0)
-    if not isinstance(predictor, Predictor | EnsemblePredictor):
+    if not isinstance(predictor, NetworkPredictor | EnsemblePredictor):
         raise MolsliceError(f"{predictor.name} is a {type(predictor).__name__}, which cannot be explained")
-    networks = (predictor,) if isinstance(predictor, Predictor) else predictor.members
+    networks = (predictor,) if isinstance(predictor, NetworkPredictor) else predictor.members
     note = ""
     if len(networks) > 1 and predictor.targets.kind == "classification":
         note = f"the mean log-odds of {len(networks)} members"  # a prediction is their mean probability
@@ -223,7 +223,7 @@ def _check_class(of_target: TargetType, name: str, class_name: str | None) -> No
     raise MolsliceError(f"{name} has no class {class_name!r}; {hint}")
 
 
-def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
+def _find_target(predictor: Predictor, target: str | None) -> int:
     names = predictor.target_names
     shown, others = ", ".join(names[:SHOWN]), len(names) - SHOWN
     shown += f" and {counted(others, 'other')}" if others > 0 else ""
@@ -242,7 +242,7 @@ def _find_target(predictor: SmilesPredictor, target: str | None) -> int:
 
 
 def _score(
-    networks: tuple[Predictor, ...],
+    networks: tuple[NetworkPredictor, ...],
     targets: TargetInfo,
     column: int,
     scales: tuple[tuple[float, float], ...],

@@ -15,7 +15,7 @@ from molslice.chem.naming import atom_vocabulary, bond_vocabulary
 from molslice.export.formats import ENDINGS, need_packages, quiet_torch, run_file, write_program
 from molslice.export.program import MoleculeProgram, plain_forms
 from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.load import Predictor, load_model
+from molslice.inference.load import NetworkPredictor, load_model
 from molslice.inference.precision import float32_inference
 from molslice.model.graphormer import Graphormer
 from molslice.registry import near_names
@@ -32,7 +32,7 @@ CAN = (
     f"{', '.join(ATTENTIONS)}"
 )
 
-Exportable = Predictor | EnsemblePredictor
+Exportable = NetworkPredictor | EnsemblePredictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def export_model(name_or_path: str | Path, out: str | Path) -> ExportReport:
     if file.suffix == ".onnx":
         need_packages()
     predictor = load_model(name_or_path)
-    if not isinstance(predictor, Predictor | EnsemblePredictor):
+    if not isinstance(predictor, NetworkPredictor | EnsemblePredictor):
         raise MolsliceError(f"cannot export {name_or_path}: it was written by molslice fit; {CAN}")
     write_program(trace(predictor), file, json.dumps(describe(predictor)))
     return ExportReport(
@@ -149,7 +149,7 @@ def build_program(predictor: Exportable) -> MoleculeProgram:
     return MoleculeProgram([(_graphormer(network), network.targets) for network in networks])
 
 
-def _graphormer(network: Predictor) -> Graphormer:
+def _graphormer(network: NetworkPredictor) -> Graphormer:
     """Return the module of a network, which is refused if it cannot be exported."""
     model, attention = network.model, network.config.attention.name
     if not isinstance(model, Graphormer):

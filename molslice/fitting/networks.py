@@ -20,7 +20,7 @@ from molslice.errors import MolsliceError
 from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.tasks.targets import TargetInfo
 from molslice.training.duration import count_epochs
 from molslice.training.run import train
@@ -186,7 +186,7 @@ class _Runs:
                 counts[fold] += 1
                 writer.writerow([smiles[int(row)], *cells, *words])
 
-    def train(self, fold: int, epochs: int, seed: int, folder: Path) -> Predictor:
+    def train(self, fold: int, epochs: int, seed: int, folder: Path) -> NetworkPredictor:
         """Train the network of a fold, and write its weights to a folder.
 
         Raises:
@@ -225,7 +225,7 @@ class _Runs:
         write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
         write_in_half(folder, folder)
         shutil.rmtree(run)
-        return Predictor(read_run(folder), str(folder), torch.device(self.device))
+        return NetworkPredictor(read_run(folder), str(folder), torch.device(self.device))
 
 
 @contextmanager

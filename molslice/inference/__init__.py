@@ -5,7 +5,7 @@ of them, and measured errors.
 
 Modules:
     load, hub: Load a trained model from a folder or the Hugging Face Hub.
-    base: `SmilesPredictor`, the interface of everything that predicts from SMILES.
+    base: `Predictor`, the interface of everything that predicts from SMILES.
     network, ensemble, fitted, embedding: Networks, models of `molslice fit`, and learned fingerprints.
     options: What predictions have besides their values: intervals, spread and domain.
     predictions, columns: Predictions and the names of their columns.
@@ -28,7 +28,7 @@ A SMILES passes `predict_with_errors`, `predict_chunks`, which chooses fragments
 Imports: `tasks`, `uncertainty`, `folders`, `config`, `data`, `model`, `chem` and the packages below them.
 
 To add a use of trained models, write a function that takes a predictor here, and a verb in `molslice.cli`. To
-add a kind of model, write a `SmilesPredictor` with `reader` and `predict_molecules`.
+add a kind of model, write a `Predictor` with `reader` and `predict_molecules`.
 
 Nothing is unpickled when a model is loaded, and every prediction takes the same path.
 """

@@ -43,7 +43,7 @@ class ChunkReader(Protocol):
         ...
 
 
-class SmilesPredictor(ABC):
+class Predictor(ABC):
     """A trained model that predicts from SMILES in the units of its targets.
 
     A subclass converts chunks of SMILES in `reader` and predicts them in `predict_molecules`.

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from molslice.data.molecules.store import MoleculeStore
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import Predictions
@@ -13,12 +13,12 @@ from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
 
 if TYPE_CHECKING:
-    from molslice.inference.load import Predictor
+    from molslice.inference.load import NetworkPredictor
 
 COLUMN = "embedding"
 
 
-class Embedder(SmilesPredictor):
+class Embedder(Predictor):
     """Computes the embedding of each molecule, in place of a prediction.
 
     The embedding of an encoder of width D has 2 D numbers without unit: the last state of the graph token,
@@ -31,7 +31,7 @@ class Embedder(SmilesPredictor):
 
     label = "embed"
 
-    def __init__(self, predictor: "Predictor") -> None:
+    def __init__(self, predictor: "NetworkPredictor") -> None:
         self.predictor, self.name = predictor, predictor.name
         self.device, self.chunk_rows = predictor.device, predictor.chunk_rows
         self.fragment, self.wildcards = predictor.fragment, predictor.wildcards

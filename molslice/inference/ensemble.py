@@ -12,21 +12,21 @@ from molslice.config import DataConfig
 from molslice.data.molecules.base import MoleculeDataset
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.tables import NumberFormat
-from molslice.inference.base import ChunkReader, SmilesPredictor
-from molslice.inference.network import Predictor
+from molslice.inference.base import ChunkReader, Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import Members, Predictions
 from molslice.types import MolsliceError
 
 
-class EnsemblePredictor(SmilesPredictor):
+class EnsemblePredictor(Predictor):
     """The mean of the predictions of several networks, with a spread; see `Members.of_ensemble`.
 
     Raises:
         MolsliceError: The members predict different targets, or from different arrays.
     """
 
-    def __init__(self, members: Sequence[Predictor], name: str, folder: Path) -> None:
+    def __init__(self, members: Sequence[NetworkPredictor], name: str, folder: Path) -> None:
         first = members[0]
         for member in members:
             if _described(member) != _described(first):
@@ -56,11 +56,11 @@ class EnsemblePredictor(SmilesPredictor):
         return self.members[0].atom_order
 
     def checksum(self) -> str:
-        """Return a checksum of the weights of all members; see `SmilesPredictor.checksum`."""
+        """Return a checksum of the weights of all members; see `Predictor.checksum`."""
         return hashlib.sha256("".join(member.checksum() for member in self.members).encode()).hexdigest()
 
     def reader(self, workers: int = 0) -> AbstractContextManager[ChunkReader]:
-        """Return the reader of the members; see `Predictor.reader`."""
+        """Return the reader of the members; see `NetworkPredictor.reader`."""
         return self.members[0].reader(workers)
 
     def predict_molecules(
@@ -69,7 +69,7 @@ class EnsemblePredictor(SmilesPredictor):
         options: PredictionOptions = PLAIN,
         **rows: Any,  # noqa: ANN401
     ) -> Predictions:
-        """Predict the rows of a store, or some of them, as `Predictor.predict_molecules`.
+        """Predict the rows of a store, or some of them, as `NetworkPredictor.predict_molecules`.
 
         A row that a member cannot predict has its reason.
         """
@@ -98,12 +98,12 @@ class EnsemblePredictor(SmilesPredictor):
         atom_permutation: int | None = None,
         progress: bool = False,
     ) -> Predictions:
-        """Predict rows of a data set; see `Predictor.predict_dataset`."""
+        """Predict rows of a data set; see `NetworkPredictor.predict_dataset`."""
         return self.predict_molecules(
             dataset.store, options, rows=rows, atom_permutation=atom_permutation, progress=progress
         )
 
 
-def _described(member: Predictor) -> tuple[object, ...]:
+def _described(member: NetworkPredictor) -> tuple[object, ...]:
     targets = member.targets
     return targets.names, targets.units, targets.kind, member.atom_order, member.fragment, member.wildcards

@@ -12,11 +12,11 @@ from molslice.data.molecules.leaderboard import evaluate_gap
 from molslice.data.molecules.pcqm4m import Pcqm4m
 from molslice.data.molecules.refusals import Refusals, failure_text
 from molslice.folders.fitted import CARD, ROWS
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import number_molecules
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
@@ -36,7 +36,7 @@ KIND_NAMES = {
 
 
 def evaluate(
-    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     split: str = "test",
     *,
@@ -76,7 +76,7 @@ def evaluate(
             raise MolsliceError(
                 f"atom_permutation needs molecules; the rows of {dataset.source} are {dataset.row_name}"
             )
-        if not isinstance(predictor, Predictor):
+        if not isinstance(predictor, NetworkPredictor):
             raise MolsliceError(f"{predictor.name} takes molecules; {dataset.source} are {dataset.row_name}")
         return _evaluate_rows(predictor, dataset, split, strict, progress)
     check_split(predictor, dataset, split)
@@ -126,7 +126,7 @@ def evaluate(
     return {**result, "seconds": seconds}
 
 
-def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray) -> int:
+def count_trained(predictor: Predictor, dataset: Dataset, rows: np.ndarray) -> int:
     """Count the labeled molecules of some rows that are known training molecules of the model.
 
     The count is 0 if the model does not know its training molecules, or the data have no SMILES.
@@ -141,7 +141,7 @@ def count_trained(predictor: SmilesPredictor, dataset: Dataset, rows: np.ndarray
     return predictor.count_trained(*map(predictor.name_molecules, given))
 
 
-def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
+def _parameters(predictor: NetworkPredictor | EnsemblePredictor) -> dict[str, int]:
     if isinstance(predictor, EnsemblePredictor):
         counts = [_parameters(member) for member in predictor.members]
         return {name: sum(count[name] for count in counts) for name in counts[0]}
@@ -153,7 +153,7 @@ def _parameters(predictor: Predictor | EnsemblePredictor) -> dict[str, int]:
 
 
 def _evaluate_rows(
-    predictor: Predictor, dataset: Dataset, split: str, strict: bool, progress: bool
+    predictor: NetworkPredictor, dataset: Dataset, split: str, strict: bool, progress: bool
 ) -> dict[str, Any]:
     """Compute the metrics of the task that the model was trained for."""
     if dataset.spec != predictor.data:
@@ -200,7 +200,7 @@ def _difference(given: DataSpec, expected: DataSpec) -> str:
     return "; ".join(f"{name} is {new!r}, was {old!r}" for name, new, old in pairs if new != old)
 
 
-def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
+def check_targets(predictor: Predictor, dataset: Dataset) -> None:
     """Check that a data set has the targets and classes of a model."""
     if dataset.kind != predictor.targets.kind:
         raise MolsliceError(
@@ -226,7 +226,7 @@ def check_targets(predictor: SmilesPredictor, dataset: Dataset) -> None:
         )
 
 
-def check_split(predictor: SmilesPredictor, dataset: Dataset, split: str) -> None:
+def check_split(predictor: Predictor, dataset: Dataset, split: str) -> None:
     """Check that the rows of a fit have a split."""
     if not isinstance(predictor, FittedPredictor) or split in dataset.splits:
         return
@@ -242,7 +242,7 @@ def _listed(targets: tuple[tuple[str, str], ...]) -> str:
 
 
 def _errors(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     dataset: MoleculeDataset,
     labels: np.ndarray,
     values: np.ndarray,

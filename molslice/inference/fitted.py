@@ -32,11 +32,11 @@ from molslice.folders.fitted import (
     training_rows,
     with_related,
 )
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.columns import distinct_columns
 from molslice.inference.domain import ARRAYS as DOMAIN_ARRAYS
 from molslice.inference.domain import DOMAIN, TrainingDomain
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
 from molslice.inference.predictions import NOT_FINITE, Members, Predictions
 from molslice.learners import Features
@@ -90,7 +90,7 @@ def prediction_row_columns(
     return distinct_columns(wanted, taken=[*ROW_COLUMNS, *columns, *given])
 
 
-class FittedPredictor(SmilesPredictor):
+class FittedPredictor(Predictor):
     """A stack of learners on descriptors, fingerprints and embeddings, and of fine-tuned networks.
 
     A prediction depends on the molecule and its conditions only. It is the mean over the members of the fit.
@@ -112,8 +112,8 @@ class FittedPredictor(SmilesPredictor):
         model: FittedModel,
         name: str,
         folder: Path,
-        encoder: Predictor | None = None,
-        networks: Sequence[Predictor] = (),
+        encoder: NetworkPredictor | None = None,
+        networks: Sequence[NetworkPredictor] = (),
     ) -> None:
         self.model, self.name, self.folder = model, name, folder
         self.encoder, self.networks = encoder, tuple(networks)
@@ -151,7 +151,7 @@ class FittedPredictor(SmilesPredictor):
         return DataConfig("csv", options)
 
     def checksum(self) -> str:
-        """Return a checksum of the files of the model; see `SmilesPredictor.checksum`.
+        """Return a checksum of the files of the model; see `Predictor.checksum`.
 
         Other files of the folder do not count: predictions may be written there.
         """
@@ -174,7 +174,7 @@ class FittedPredictor(SmilesPredictor):
     def predict_molecules(
         self, molecules: DescribedMolecules, options: PredictionOptions = PLAIN
     ) -> Predictions:
-        """Predict described molecules; see `SmilesPredictor.predict_molecules`."""
+        """Predict described molecules; see `Predictor.predict_molecules`."""
         values = np.full((len(molecules), len(self.columns)), np.nan, np.float32)
         errors = list(molecules.errors)
         members, difficulty = np.zeros((2, self.num_members, *values.shape))
@@ -196,11 +196,11 @@ class FittedPredictor(SmilesPredictor):
 
     @property
     def types(self) -> tuple[TargetType, ...]:
-        """What each target is; see `SmilesPredictor.types`."""
+        """What each target is; see `Predictor.types`."""
         return self.model.types
 
     def is_logarithmic(self, target: int) -> bool:
-        """Return whether the logarithm of a target is learned; see `SmilesPredictor.is_logarithmic`."""
+        """Return whether the logarithm of a target is learned; see `Predictor.is_logarithmic`."""
         return self.model.stacks[[*part_slices(self.types)][target].start].logarithmic
 
     def labels(self, predicted: np.ndarray) -> list[tuple[str, ...]] | None:
@@ -225,7 +225,7 @@ class FittedPredictor(SmilesPredictor):
         return numbers
 
     def count_trained(self, names: Sequence[str], partners: Sequence[str] = ()) -> int:
-        """Count the rows of known training molecules or pairs; see `SmilesPredictor.count_trained`."""
+        """Count the rows of known training molecules or pairs; see `Predictor.count_trained`."""
         if self.partner is None:
             return super().count_trained(names)
         return sum(pair in self._training_pairs for pair in self._named_pairs(names, partners))
@@ -244,7 +244,7 @@ class FittedPredictor(SmilesPredictor):
             yield tuple(sorted(pair)) if self.symmetric else pair
 
     def find_calibration(self) -> Calibration:
-        """Return the out-of-fold predictions of the training rows; see `SmilesPredictor.find_calibration`.
+        """Return the out-of-fold predictions of the training rows; see `Predictor.find_calibration`.
 
         The calibration of a folder without one is read from its `rows.csv`.
         """
@@ -353,7 +353,7 @@ class FittedPredictor(SmilesPredictor):
             details.append(f"cross-validated {METRIC_LABELS[metric]} {error}")
         return details
 
-    def networks_by_kind(self) -> list[tuple[Learned, tuple[Predictor, ...]]]:
+    def networks_by_kind(self) -> list[tuple[Learned, tuple[NetworkPredictor, ...]]]:
         """Return what the networks of each kind learn, and the network of each fold."""
         count = self.model.num_networks
         return [

@@ -7,12 +7,12 @@ import numpy as np
 from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.describe import second_has_fewer_partners
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 
 Groups = Mapping[str, np.ndarray]  # by name, whether each of n molecules is in the group, bool [n]
 
 
-def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> dict[str, Groups]:
+def find_groups(predictor: Predictor, dataset: MoleculeDataset, rows: np.ndarray) -> dict[str, Groups]:
     """Group molecules into thirds by size, and by whether a training molecule has their scaffold.
 
     Returns:
@@ -34,7 +34,7 @@ def find_groups(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.n
     return {**groups, "scaffold": scaffold_groups(scaffolds(chosen), scaffolds(domain.smiles))}
 
 
-def number_molecules(predictor: SmilesPredictor, dataset: MoleculeDataset, rows: np.ndarray) -> np.ndarray:
+def number_molecules(predictor: Predictor, dataset: MoleculeDataset, rows: np.ndarray) -> np.ndarray:
     """Return the number of the molecule of each row, int64 [k], whose rows count as one in standard errors.
 
     Of a pair it is the first molecule, of a symmetric one as in `number_names`.

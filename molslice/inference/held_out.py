@@ -10,11 +10,12 @@ import torch
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
+from molslice.inference.base import Predictor
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.options import PredictionOptions
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -34,7 +35,7 @@ def write_calibration(folder: Path, dataset: Dataset, device: torch.device | str
         write_domain(predictor, dataset)
 
 
-def write_domain(predictor: Predictor | EnsemblePredictor | FittedPredictor, dataset: Dataset) -> None:
+def write_domain(predictor: Predictor, dataset: Dataset) -> None:
     """Write the training molecules into the folder of a run, if the data have them as SMILES.
 
     The rule of the domain is chosen on the validation rows, whose predictions are in the calibration of the
@@ -115,7 +116,7 @@ def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:
 
 
 def calibrate(
-    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     split: str = SPLIT,
     *,

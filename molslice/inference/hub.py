@@ -21,7 +21,7 @@ from molslice.folders.fitted import is_fitted_folder, read_fitted
 from molslice.folders.run import SUMMARY, read_summary
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import Predictor, find_model, load_model
+from molslice.inference.load import NetworkPredictor, find_model, load_model
 from molslice.pretrained import pretrained_names
 from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.types import MolsliceError
@@ -50,7 +50,7 @@ def from_pretrained(
     device: torch.device | str = "cpu",
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> Predictor | FittedPredictor | EnsemblePredictor:
+) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
     """Load a model from a folder, by the name of a shipped model, or from the Hugging Face Hub.
 
     Args:

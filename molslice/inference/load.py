@@ -21,7 +21,7 @@ from molslice.folders.run import read_run
 from molslice.inference.embedding import Embedder
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.pretrained import find_pretrained, is_shipped, pretrained_names
 from molslice.types import MolsliceError
 
@@ -32,7 +32,7 @@ def load_model(
     *,
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> Predictor | FittedPredictor | EnsemblePredictor:
+) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
     """Load a trained model.
 
     Args:
@@ -59,7 +59,7 @@ def load_model(
 
 def _load_folder(
     path: Path, name: str, target: torch.device
-) -> Predictor | FittedPredictor | EnsemblePredictor:
+) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
     if is_fitted_folder(path):
         model = read_fitted(path)
         if not model.needs_encoder:
@@ -81,22 +81,22 @@ def _load_folder(
         return EnsemblePredictor(_load_inside(member_folders(path), path, target), name, path)
     if (path / LEARNER_FILE).is_file():
         raise MolsliceError(f"no such file: {path / FIT}; its folder is incomplete")
-    return Predictor(read_run(path), name, target, path.parent if path.is_file() else path)
+    return NetworkPredictor(read_run(path), name, target, path.parent if path.is_file() else path)
 
 
-def _load_encoder(folder: Path, model: FittedModel, device: torch.device) -> Predictor:
+def _load_encoder(folder: Path, model: FittedModel, device: torch.device) -> NetworkPredictor:
     """Load the encoder of a fit, in float16 as the learners saw it."""
     if (folder / ENCODER).is_dir():
         return _load_inside([folder / ENCODER], folder, device)[0]
     shipped = find_pretrained(model.about["encoder"])  # `read_fitted` has compared the weights
-    return Predictor(read_run(shipped, in_half=True), str(shipped), device)
+    return NetworkPredictor(read_run(shipped, in_half=True), str(shipped), device)
 
 
-def _load_inside(runs: list[Path], folder: Path, device: torch.device) -> list[Predictor]:
+def _load_inside(runs: list[Path], folder: Path, device: torch.device) -> list[NetworkPredictor]:
     """Load the networks of a model, all of which must be inside of its folder."""
     for run in runs:
         check_inside(run, folder)
-    return [Predictor(read_run(run), str(run), device) for run in runs]
+    return [NetworkPredictor(read_run(run), str(run), device) for run in runs]
 
 
 def find_model(name_or_path: str | Path) -> Path:
@@ -143,7 +143,7 @@ def load_network(
     *,
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> Predictor:
+) -> NetworkPredictor:
     """Load a trained network; see `load_model`.
 
     Raises:
@@ -151,7 +151,7 @@ def load_network(
     """
     find_network(name_or_path)
     predictor = load_model(name_or_path, device, fragment=fragment, wildcards=wildcards)
-    assert isinstance(predictor, Predictor)
+    assert isinstance(predictor, NetworkPredictor)
     return predictor
 
 
@@ -161,7 +161,7 @@ def load_encoder(
     *,
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> Predictor:
+) -> NetworkPredictor:
     """Load a trained network that computes embeddings of molecules.
 
     Raises:

@@ -19,7 +19,7 @@ from molslice.data.molecules.collate import collate
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.progress import Progress
 from molslice.folders.run import LoadedRun
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.embedding import Embedder
 from molslice.inference.inputs import Molecules
 from molslice.inference.options import PLAIN, PredictionOptions, add_uncertainty
@@ -34,7 +34,7 @@ CPU_TOKENS, GPU_TOKENS = 2_048, 8_192
 MAX_ROWS = 256
 
 
-class Predictor(SmilesPredictor):
+class NetworkPredictor(Predictor):
     """A trained model that predicts in the units of its targets.
 
     A prediction depends on the molecule only. It does not depend on the other rows of the batch, on their
@@ -71,7 +71,7 @@ class Predictor(SmilesPredictor):
         return value
 
     def checksum(self) -> str:
-        """Return a checksum of the weights and of the settings; see `SmilesPredictor.checksum`."""
+        """Return a checksum of the weights and of the settings; see `Predictor.checksum`."""
         total = hashlib.sha256(config_to_yaml(self.config).encode())
         total.update(repr((self.targets, self.data)).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
@@ -80,7 +80,7 @@ class Predictor(SmilesPredictor):
         return total.hexdigest()
 
     def has_spread(self, options: PredictionOptions) -> bool:
-        """Return whether predictions with intervals have a spread; see `SmilesPredictor.has_spread`."""
+        """Return whether predictions with intervals have a spread; see `Predictor.has_spread`."""
         return self.data.predicts_variance or options.dropout_passes > 0
 
     @property

@@ -13,7 +13,7 @@ from molslice.uncertainty.calibration import Calibration
 class PredictionOptions:
     """What predictions have besides their values.
 
-    `SmilesPredictor.find_options` reads them from the folder of a model.
+    `Predictor.find_options` reads them from the folder of a model.
 
     Attributes:
         level: Probability that an interval or a set holds the truth; None without intervals.

@@ -123,7 +123,7 @@ class TableRows:
 class Predictions:
     """Predictions for n molecules, in C columns: one for each of T targets, K for a target of K > 2 classes.
 
-    The other fields are None unless they were asked for; see `SmilesPredictor.predict_with_errors`.
+    The other fields are None unless they were asked for; see `Predictor.predict_with_errors`.
 
     Attributes:
         values: float32 [n, C], numbers in the units of the targets and probabilities of classes; NaN in
@@ -191,7 +191,7 @@ class Predictions:
         return frame if self.index is None else frame.set_axis(self.index, axis=0)
 
     def table_rows(self) -> TableRows:
-        """Return the numbers and texts in the order of `SmilesPredictor.table_columns`."""
+        """Return the numbers and texts in the order of `Predictor.table_columns`."""
         columns = [self.values]
         for block, kind in (
             (self.lower, "regression"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from molslice.data.molecules.conditions import Conditioned
 from molslice.data.molecules.fragments import choose_fragments
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.columns import ERROR, SMILES, distinct_columns
 from molslice.inference.goals import Goal, models_of, read_goals
 from molslice.inference.inputs import Conditions, Molecules
@@ -80,7 +80,7 @@ class Ranking:
 
 
 def rank(
-    model: SmilesPredictor | str | Path,
+    model: Predictor | str | Path,
     molecules: Molecules,
     goal: str | Sequence[str],
     *,
@@ -97,7 +97,7 @@ def rank(
 
     Args:
         model: A model, or what `load_model` takes.
-        molecules: The molecules, as in `SmilesPredictor.predict`.
+        molecules: The molecules, as in `Predictor.predict`.
         goal: A goal such as `logS > -4`, `-1 < logD < 3` or `toxic = 0`, or several about different targets;
             see `read_goals`. The probability of several is the product of theirs.
         by: What comes first: `probability`, the largest probability of the goal; `value`, the best
@@ -108,16 +108,16 @@ def rank(
         diverse: Number of molecules to choose in place of the best ones; see `choose_diverse`. Molecules of
             the training table are left out, unless the model takes conditions.
         in_domain: Whether molecules outside the domain of the model are left out.
-        conditions: The conditions, as in `SmilesPredictor.predict`.
+        conditions: The conditions, as in `Predictor.predict`.
         interval: Level of the intervals of the predictions, and the width that `uncertainty` orders by.
-        workers: Number of worker processes, as in `SmilesPredictor.predict`.
+        workers: Number of worker processes, as in `Predictor.predict`.
         progress: Whether to show a bar on standard error.
 
     Raises:
         MolsliceError: As in `predict_with_errors` and `read_goals`; the model has no held-out rows for
             probabilities; an option does not fit the goal.
     """
-    predictor = model if isinstance(model, SmilesPredictor) else load_model(model)
+    predictor = model if isinstance(model, Predictor) else load_model(model)
     ranker = Ranker(predictor, goal, by, interval=interval, in_domain=in_domain)
     check_numbers(top, diverse)
     rows = predictor.given_rows(molecules, conditions)
@@ -149,7 +149,7 @@ class Ranker:
 
     def __init__(
         self,
-        predictor: SmilesPredictor,
+        predictor: Predictor,
         goal: str | Sequence[str],
         by: By = "probability",
         *,
@@ -199,7 +199,7 @@ class Ranker:
         workers: int | None = None,
         progress: bool = False,
     ) -> Ranking:
-        """Predict and rank rows, as `SmilesPredictor.given_rows` returns them; see `rank`."""
+        """Predict and rank rows, as `Predictor.given_rows` returns them; see `rank`."""
         predictions = self.predictor.predict_with_errors(
             rows, options=self.options, workers=workers, progress=progress
         )
@@ -210,7 +210,7 @@ class Ranker:
     def table_columns(self, taken: Sequence[str] = (SMILES, ERROR)) -> tuple[list[str], list[str]]:
         """Name the columns of the numbers and of the texts of `table_rows`.
 
-        They begin with the columns of `SmilesPredictor.table_columns`; `taken` are names that are used.
+        They begin with the columns of `Predictor.table_columns`; `taken` are names that are used.
         """
         numbers, texts = self.predictor.table_columns(self.options, taken)
         added = [PROBABILITY]
@@ -310,7 +310,7 @@ class Ranker:
         return order[places], similarities
 
 
-def describe_row(predictor: SmilesPredictor, row: str) -> tuple[str, np.ndarray]:
+def describe_row(predictor: Predictor, row: str) -> tuple[str, np.ndarray]:
     """Return canonical SMILES and Morgan counts of a molecule that has a prediction, for `choose_diverse`."""
     from molslice.chem.neighbors import describe  # needs rdkit
 

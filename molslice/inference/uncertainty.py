@@ -12,7 +12,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, find_groups, number_molecules
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.number_text import format_metric
@@ -35,7 +35,7 @@ CALIBRATED_ON = ("train", "valid")
 
 
 def evaluate_uncertainty(
-    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     split: str = "test",
     *,

@@ -18,7 +18,7 @@ from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.groups import number_molecules, number_names
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty, score_learned_rows, two_classes
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MoleculeArrays, MolsliceError
@@ -108,7 +108,7 @@ class Measured:
         threshold: The probability of class 1 above which it is predicted.
     """
 
-    predictor: Predictor | EnsemblePredictor | FittedPredictor
+    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
@@ -200,7 +200,7 @@ class Measured:
 
 
 def measure(
-    predictor: Predictor | EnsemblePredictor | FittedPredictor,
+    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
     dataset: Dataset,
     most_rows: int,
     *,

@@ -14,7 +14,7 @@ import numpy as np
 from molslice.data.molecules.tables import open_molecules
 from molslice.files.urls import File
 from molslice.fitting.duplicates import LEAST_CONFLICT
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.uncertainty import two_classes
 from molslice.report.fit_rows import Entry, FitRows, JudgedRows, MarkedRows
@@ -129,7 +129,7 @@ class _Judged:
 
 
 def examine(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     *,
     table: File | str | None = None,
     progress: Callable[[int, int], None] = lambda done, rows: None,

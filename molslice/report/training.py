@@ -16,7 +16,7 @@ from molslice.fitting.columns import names_without_units
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.model.count import parameters_by_part
 from molslice.number_text import counted
 from molslice.report.charts import Curves, draw_curves
@@ -34,7 +34,7 @@ from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.training.records import read_metrics
 from molslice.version import __version__
 
-AnyPredictor = Predictor | EnsemblePredictor | FittedPredictor
+AnyPredictor = NetworkPredictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),
@@ -67,12 +67,12 @@ def with_short_name(text: str, predictor: AnyPredictor) -> str:
     return without_folders(text, {os.path.normpath(predictor.name): short_name(predictor)})
 
 
-def networks_of(predictor: AnyPredictor) -> list[Predictor]:
+def networks_of(predictor: AnyPredictor) -> list[NetworkPredictor]:
     """Return the networks of a model; empty for a fit without them."""
-    if isinstance(predictor, Predictor):
+    if isinstance(predictor, NetworkPredictor):
         return [predictor]
     networks = predictor.members if isinstance(predictor, EnsemblePredictor) else predictor.networks
-    return [network for network in networks if isinstance(network, Predictor)]
+    return [network for network in networks if isinstance(network, NetworkPredictor)]
 
 
 def recorded_errors(predictor: AnyPredictor) -> Html:
@@ -167,7 +167,7 @@ def reproduction(predictor: AnyPredictor, command: Sequence[str]) -> Html:
     return section(*parts, details("config.yaml", config_to_yaml(network.config)))
 
 
-def _member_name(predictor: AnyPredictor, network: Predictor) -> str:
+def _member_name(predictor: AnyPredictor, network: NetworkPredictor) -> str:
     return f"member {Path(network.name).name}" if isinstance(predictor, EnsemblePredictor) else ""
 
 

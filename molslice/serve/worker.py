@@ -24,7 +24,7 @@ from molslice.explanation.result import Contributions
 from molslice.files.atomic import write_atomically
 from molslice.files.folder_names import without_folders
 from molslice.files.tables import Chunk
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
@@ -212,7 +212,7 @@ def _predict(
 
 
 def _prediction_rows(
-    predictor: SmilesPredictor, smiles: Sequence[str], predictions: Predictions, *, with_uncertainty: bool
+    predictor: Predictor, smiles: Sequence[str], predictions: Predictions, *, with_uncertainty: bool
 ) -> list[dict[str, Any]]:
     """Return predictions as the rows that `/predict` answers."""
     rows = []
@@ -237,7 +237,7 @@ def _prediction_rows(
     return rows
 
 
-def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
+def _domain(predictor: Predictor, domain: Domain) -> dict[str, Any]:
     neighbors = [
         {
             "smiles": neighbor.smiles,
@@ -254,7 +254,7 @@ def _domain(predictor: SmilesPredictor, domain: Domain) -> dict[str, Any]:
     }
 
 
-def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: int) -> dict[str, Any]:
+def _uncertainty(predictor: Predictor, predictions: Predictions, place: int) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     for name in ("lower", "upper", "spread", "calibrated"):
         values = getattr(predictions, name)
@@ -269,7 +269,7 @@ def _uncertainty(predictor: SmilesPredictor, predictions: Predictions, place: in
     return {**numbers, "set": sets}
 
 
-def _measured(predictor: SmilesPredictor, neighbor: Neighbor) -> dict[str, float | None] | None:
+def _measured(predictor: Predictor, neighbor: Neighbor) -> dict[str, float | None] | None:
     """Return the values of a training molecule by column; several classes have none."""
     if neighbor.measured is None:
         return None
@@ -282,7 +282,7 @@ def _measured(predictor: SmilesPredictor, neighbor: Neighbor) -> dict[str, float
     }
 
 
-def _by_column(predictor: SmilesPredictor, values: np.ndarray) -> dict[str, float | None]:
+def _by_column(predictor: Predictor, values: np.ndarray) -> dict[str, float | None]:
     """Return numbers by column."""
     return {column: _number(value) for column, value in zip(predictor.columns, values, strict=True)}
 
@@ -424,7 +424,7 @@ def _in_small_chunks(
     max_rows: int,
     options: PredictionOptions,
     shown: list[dict[str, Any]],
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     table: MoleculeTable,
     columns: Sequence[str],
 ) -> Generator[Computed]:
@@ -458,7 +458,7 @@ def _in_small_chunks(
 
 
 def _named_rows(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     table: MoleculeTable,
     chunk: Chunk,
     predictions: Predictions,

@@ -10,7 +10,7 @@ import pytest
 from molslice.cli import main
 from molslice.data.molecules import tables
 from molslice.inference.domain import TrainingDomain
-from molslice.inference.load import Predictor, load_model
+from molslice.inference.load import NetworkPredictor, load_model
 from molslice.inference.tables import cluster as engine
 from molslice.inference.tables.cluster import RayEngine
 from molslice.inference.tables.table import predict_table
@@ -29,7 +29,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
     """Write three files with unreadable rows and columns in another order; chunks have 7 rows."""
-    monkeypatch.setattr(Predictor, "chunk_rows", 7)
+    monkeypatch.setattr(NetworkPredictor, "chunk_rows", 7)
     smiles = embedded_smiles(60)
     smiles[11] = "XX"
     (tmp_path / "in").mkdir()

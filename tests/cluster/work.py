@@ -56,9 +56,9 @@ class InSmallChunks:
         self.function = function
 
     def __call__(self, item):
-        from molslice.inference.load import Predictor
+        from molslice.inference.load import NetworkPredictor
 
-        Predictor.chunk_rows = 7
+        NetworkPredictor.chunk_rows = 7
         return self.function(item)
 
 
@@ -69,11 +69,11 @@ class KilledInFile:
         self.function, self.mark = function, str(mark)
 
     def __call__(self, item):
-        from molslice.inference.load import Predictor
+        from molslice.inference.load import NetworkPredictor
         from molslice.inference.tables.chunk_log import ChunkLog
 
-        if Predictor.chunk_rows != 7:
-            Predictor.chunk_rows, ChunkLog.add = 7, _killing(ChunkLog.add, self.mark)
+        if NetworkPredictor.chunk_rows != 7:
+            NetworkPredictor.chunk_rows, ChunkLog.add = 7, _killing(ChunkLog.add, self.mark)
         return self.function(item)
 
 

@@ -7,7 +7,7 @@ from molslice.config import config_from_mapping
 from molslice.data.molecules.store import MoleculeStore
 from molslice.explanation.masked_molecule import MaskedMolecule
 from molslice.folders.run import LoadedRun
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.model import build_model
 from molslice.tasks.targets import TargetInfo
 from molslice.types import DataSpec
@@ -40,4 +40,4 @@ def network(model=SIZES, targets=("y",), descriptors=0):
         torch.manual_seed(0)
         module = build_model(config.model, config.attention, data)
     info = TargetInfo(targets, ("",) * count, "regression", (0.0,) * count, (1.0,) * count)
-    return Predictor(LoadedRun(module, config, info, data, {}, {}), "network")
+    return NetworkPredictor(LoadedRun(module, config, info, data, {}, {}), "network")

@@ -19,7 +19,7 @@ from molslice.explanation.shapley import (
 )
 from molslice.explanation.surrogate import Surrogate
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from tests.explanation.models import ODD, masked
 from tests.inference.models import FORMS, embedded_smiles, untrained
 
@@ -140,7 +140,7 @@ def enumerated(game, players):
 @pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
 def test_the_estimate_of_a_molecule_agrees_with_enumeration_in_float64(name, tmp_path):
     predictor = untrained(tmp_path, attention=FORMS[name])
-    assert isinstance(predictor, Predictor)
+    assert isinstance(predictor, NetworkPredictor)
     predictor.model.double()
     score, molecule = network_score(predictor), masked("OC(=O)c1ccncc1")
     count = len(molecule.players)

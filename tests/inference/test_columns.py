@@ -3,7 +3,7 @@
 import pytest
 
 from molslice.cli.predict import listed_json
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.columns import distinct_columns, prediction_columns
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.tasks.targets import TargetInfo
@@ -44,7 +44,7 @@ def test_json_holds_every_prediction(tmp_path):
     assert len(entry) == 6
 
 
-class Model(SmilesPredictor):
+class Model(Predictor):
     """A model whose columns are the names of its targets."""
 
     reader = predict_molecules = checksum = None

@@ -13,7 +13,7 @@ from molslice.cli import main
 from molslice.inference import domain as module
 from molslice.inference.domain import ARRAYS, DOMAIN, TrainingDomain
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from molslice.uncertainty.similarity_rule import EDGE, LIKE, OUTSIDE, SimilarityRule
@@ -290,7 +290,7 @@ def test_the_command_says_how_many_measured_molecules_it_was_trained_on(
     assert line in capsys.readouterr().err
     sample = TrainingDomain.of_smiles(smiles[:1])
     sample.is_sample = True
-    monkeypatch.setattr(Predictor, "known_domain", lambda predictor: sample)
+    monkeypatch.setattr(NetworkPredictor, "known_domain", lambda predictor: sample)
     assert main(command) == 0
     assert "at least 1 of 4 measured rows are of training molecules (compared with a sample of 1); " in (
         capsys.readouterr().err

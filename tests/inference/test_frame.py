@@ -35,8 +35,8 @@ def test_a_model_says_what_it_predicts(model):
         f"<FittedPredictor {model / 'warm'}: regression of size [m] with T; fitted to 60 rows"
     )
     assert "; cross-validated MAE " in text
-    assert repr(load_model("gap-xtb")) == "<Predictor gap-xtb: regression of homolumogap [eV]>"
-    many = "<Predictor tox21: classification of NR-AR, NR-AR-LBD, NR-AhR and 9 other targets>"
+    assert repr(load_model("gap-xtb")) == "<NetworkPredictor gap-xtb: regression of homolumogap [eV]>"
+    many = "<NetworkPredictor tox21: classification of NR-AR, NR-AR-LBD, NR-AhR and 9 other targets>"
     assert repr(load_model("tox21")) == many
 
 

@@ -10,7 +10,7 @@ from molslice.files.processes import count_cores, start_method
 from molslice.inference import base, network
 from molslice.inference.embedding import Embedder
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.inference.precision import bounded_threads
 from molslice.inference.smiles_reader import default_workers
 from molslice.inference.tables import table
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     return checkpoint_folder(tmp_path_factory.mktemp("model"))
 
 
-class OnDevice(Predictor):
+class OnDevice(NetworkPredictor):
     """A network that says that it computes on a GPU, and computes here."""
 
     @property
@@ -38,10 +38,10 @@ class OnDevice(Predictor):
         pass
 
     def predict_molecules(self, molecules, options):
-        return Predictor.predict_molecules(self.computing, molecules, options)
+        return NetworkPredictor.predict_molecules(self.computing, molecules, options)
 
     def embed_store(self, store):
-        return Predictor.embed_store(self.computing, store)
+        return NetworkPredictor.embed_store(self.computing, store)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_device_has_workers_by_default(folder, on_device, tmp_path, monkeypatc
     monkeypatch.setattr("molslice.inference.smiles_reader.DEVICE_PARALLEL_ROWS", 20)
     monkeypatch.setattr(table, "ROW_BYTES", 1 + np.mean([len(text) for text in SMILES]))
     monkeypatch.setattr("molslice.inference.smiles_reader.count_cores", lambda: 5)
-    expected, numbers, read = load_model(folder).predict(SMILES[:rows]), [], Predictor.reader
+    expected, numbers, read = load_model(folder).predict(SMILES[:rows]), [], NetworkPredictor.reader
 
     def reader(self, workers=0, **options):
         numbers.append(workers)

@@ -21,7 +21,7 @@ from molslice.fitting.fit import fit
 from molslice.folders.fitted import ROWS, TABLE_ROWS
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import load_model
-from molslice.inference.network import Predictor
+from molslice.inference.network import NetworkPredictor
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training
 from molslice.report.measure import Measured, SplitPredictions, measure
@@ -235,7 +235,7 @@ def test_a_run_says_how_its_validation_errors_depend_on_the_similarity(run, monk
     result = {"rows": 20, "targets": [target], "calibration": "valid rows"}
     monkeypatch.setattr("molslice.report.measure.evaluate_uncertainty", lambda *_, **__: result)
     domain = TrainingDomain.of_smiles(embedded_smiles(20))
-    monkeypatch.setattr(Predictor, "known_domain", lambda _: domain)
+    monkeypatch.setattr(NetworkPredictor, "known_domain", lambda _: domain)
     assert "A molecule is like" not in "".join(words_of(sections.uncertainty(measured_of(run))))
     domain.rule = SimilarityRule(0.25, 0.5, (Group(0.125, 0.5, 70, 1.75, 0.8),))
     text = " ".join(words_of(sections.uncertainty(measured_of(run))))
@@ -300,7 +300,7 @@ def test_the_coverage_of_each_target_and_group_is_listed(run, monkeypatch):
 
 def test_parameters_are_those_of_the_network(run):
     predictor = load_model(run)
-    assert isinstance(predictor, Predictor)
+    assert isinstance(predictor, NetworkPredictor)
     words, model = [word for word in words_of(training.parameters(predictor)) if word], predictor.model
     total = sum(weights.numel() for weights in model.parameters())
     assert words[words.index("total") + 1] == f"{total:,}"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from molslice.data.text.lexicon import Lexicon
 from molslice.files.progress import Progress
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.inference.precision import float32_inference
 from molslice.model.sequences.language import LanguageModel
 from molslice.types import MolsliceError
@@ -40,7 +40,7 @@ class Generation:
 
 
 def generate(
-    predictor: Predictor,
+    predictor: NetworkPredictor,
     prompt: str = "",
     tokens: int = 50,
     *,

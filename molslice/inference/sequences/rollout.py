@@ -10,7 +10,7 @@ from torch import nn
 
 from molslice.data.episodes.d4rl import TOKENS_PER_STEP, normalized_score
 from molslice.files.progress import Progress
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.inference.precision import float32_inference
 from molslice.types import EpisodeBatch, MolsliceError
 
@@ -21,7 +21,7 @@ AT_ONCE = 32  # episodes that share a forward pass
 
 
 def rollout(
-    predictor: Predictor,
+    predictor: NetworkPredictor,
     target_returns: Sequence[float],
     *,
     environment: str | None = None,
@@ -162,7 +162,7 @@ class _Episodes:
         return before - len(going)
 
 
-def _environment_of(predictor: Predictor) -> str:
+def _environment_of(predictor: NetworkPredictor) -> str:
     """Return the environment that the data of the model name, which must be registered.
 
     `module:Name-v0` makes Gymnasium import the module. The user may ask for that, a model may not.
@@ -178,7 +178,7 @@ def _environment_of(predictor: Predictor) -> str:
     return str(name)
 
 
-def _make(name: str, predictor: Predictor) -> "gymnasium.Env[Any, Any]":
+def _make(name: str, predictor: NetworkPredictor) -> "gymnasium.Env[Any, Any]":
     """Make the environment and check that its states and actions are vectors of the model's sizes."""
     try:
         import gymnasium

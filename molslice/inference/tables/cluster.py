@@ -10,7 +10,7 @@ from molslice.data.molecules.tables import MoleculeTable
 from molslice.files.ray_data import ray_map
 from molslice.files.tables import Chunk
 from molslice.files.urls import File
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.tables.chunk_log import log_folder, unfinished_error
@@ -25,7 +25,7 @@ class RayEngine:
         model: The name or the folder of the model, which every machine of the cluster has.
         device: The kind of device of a worker, such as `cpu` or `cuda`.
         workers: Number of workers; None for all cores (or GPUs) of the cluster.
-        interval: Probability of the intervals; None without them. See `SmilesPredictor.find_options`.
+        interval: Probability of the intervals; None without them. See `Predictor.find_options`.
         fragment: As in `load_model`.
         domain: Whether to compare the molecules with the training molecules.
         wildcards: As in `load_model`.
@@ -38,10 +38,10 @@ class RayEngine:
     fragment: str | None = None
     domain: bool = False
     wildcards: str | None = None
-    _loaded: tuple[SmilesPredictor, PredictionOptions] | None = field(default=None, init=False, repr=False)
+    _loaded: tuple[Predictor, PredictionOptions] | None = field(default=None, init=False, repr=False)
 
     def predict_chunks(
-        self, predictor: SmilesPredictor, table: MoleculeTable, columns: Sequence[str]
+        self, predictor: Predictor, table: MoleculeTable, columns: Sequence[str]
     ) -> Generator[Computed, None, None]:
         """Predict the chunks of a table; an `Engine` of `predict_table`.
 
@@ -82,7 +82,7 @@ class RayEngine:
     def _workers(self) -> dict[str, Any]:
         return {"workers": self.workers, "gpus": 0 if self.device == "cpu" else 1}
 
-    def _load(self) -> tuple[SmilesPredictor, PredictionOptions]:
+    def _load(self) -> tuple[Predictor, PredictionOptions]:
         if self._loaded is None:
             model = load_model(self.model, self.device, fragment=self.fragment, wildcards=self.wildcards)
             self._loaded = model, model.find_options(self.interval, domain=self.domain)

@@ -14,7 +14,7 @@ from molslice.files.progress import Progress
 from molslice.files.tables import file_format
 from molslice.files.urls import File, Url, file_size
 from molslice.folders.results import check_results_folder, file_inside
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.tables.chunk_log import describe_difference
 from molslice.inference.tables.cluster import RayEngine
@@ -53,7 +53,7 @@ def output_name(source: File) -> str:
 
 
 def predict_folder(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     sources: Sequence[File | str],
     folder: File,
     options: PredictionOptions = PLAIN,

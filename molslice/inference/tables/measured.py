@@ -12,7 +12,7 @@ from molslice.data.molecules.side_columns import SideColumns, columns_beside, sp
 from molslice.data.molecules.tables import MoleculeTable, check_decimal_comma, check_decimal_mark
 from molslice.files.tables import Chunk, labels
 from molslice.files.tables.classes import class_numbers
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.groups import number_names
 from molslice.inference.predictions import NOT_FINITE, TableRows
 from molslice.tasks.standard_errors import measure_rows
@@ -43,7 +43,7 @@ class MeasuredValues:
             its numbers may be decimal marks or separate thousands.
     """
 
-    def __init__(self, predictor: SmilesPredictor, table: MoleculeTable) -> None:
+    def __init__(self, predictor: Predictor, table: MoleculeTable) -> None:
         targets = predictor.targets
         self._format = predictor.number_format
         self._targets, self._smiles = targets, table.smiles_column

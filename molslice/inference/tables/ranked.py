@@ -19,7 +19,7 @@ from molslice.data.molecules.tables import MoleculeTable, open_molecules
 from molslice.files.atomic import reserved
 from molslice.files.tables.json_lines import as_text, as_value
 from molslice.files.urls import File, as_file
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.columns import ERROR, SMILES, distinct_columns
 from molslice.inference.predictions import TableRows
 from molslice.inference.ranking import Ranker, Scores, check_numbers
@@ -243,7 +243,7 @@ def rank_list(
     workers: int | None = None,
     strict: bool = False,
 ) -> RankedTable:
-    """Rank rows, as `SmilesPredictor.given_rows` returns them, and return all that are in the order.
+    """Rank rows, as `Predictor.given_rows` returns them, and return all that are in the order.
 
     Raises:
         MolsliceError: As in `molslice.inference.ranking.rank`, or a row fails although `strict` is set.
@@ -296,7 +296,7 @@ def _outcome(
 def _scored_chunks(
     ranker: Ranker,
     workers: int | None,
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     table: MoleculeTable,
     columns: Sequence[str],
 ) -> Generator[Computed, None, None]:

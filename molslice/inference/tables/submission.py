@@ -4,12 +4,12 @@ from pathlib import Path
 
 from molslice.data.molecules.leaderboard import SUBMISSIONS, write_submission
 from molslice.data.molecules.pcqm4m import Pcqm4m
-from molslice.inference.load import Predictor
+from molslice.inference.load import NetworkPredictor
 from molslice.types import MolsliceError
 
 
 def predict_submission(
-    predictor: Predictor,
+    predictor: NetworkPredictor,
     root: str | Path,
     folder: str | Path,
     *,

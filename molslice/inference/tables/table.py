@@ -21,7 +21,7 @@ from molslice.files.progress import BYTES, Progress
 from molslice.files.tables import Chunk
 from molslice.files.tables.base import MissingColumnError
 from molslice.files.urls import File, Url, as_file
-from molslice.inference.base import SmilesPredictor
+from molslice.inference.base import Predictor
 from molslice.inference.columns import ERROR, distinct_columns
 from molslice.inference.options import PLAIN, PredictionOptions
 from molslice.inference.predictions import TableRows
@@ -32,7 +32,7 @@ from molslice.inference.tables.sinks import STDOUT, TABLES, Sink, open_sink
 from molslice.types import MolsliceError
 
 Computed = tuple[Chunk, TableRows, int]  # with the number of bytes read so far
-Engine = Callable[[SmilesPredictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
+Engine = Callable[[Predictor, MoleculeTable, Sequence[str]], Generator[Computed, None, None]]
 
 ROW_BYTES = 40  # of a SMILES and a number
 
@@ -54,7 +54,7 @@ class TableReport:
         failed: Number of rows without a prediction.
         first_failure: Place, SMILES and reason of the first row that failed.
         refusals: The failed rows by reason; see `Refusals.report`.
-        fragment: What happened to mixtures; see `SmilesPredictor.fragment`.
+        fragment: What happened to mixtures; see `Predictor.fragment`.
         replaced: Number of mixtures that were replaced by their largest molecule.
         wildcards: Number of rows with a wildcard that have a prediction.
     """
@@ -81,7 +81,7 @@ class TableReport:
 
 
 def predict_table(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     source: File | str | Sequence[File | str],
     target: File | str,
     options: PredictionOptions = PLAIN,
@@ -113,7 +113,7 @@ def predict_table(
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
             targets.
         endings: The allowed endings of `target`, some of `ENDINGS`.
-        workers: Number of worker processes (see `SmilesPredictor.predict_chunks`); None for all cores if the
+        workers: Number of worker processes (see `Predictor.predict_chunks`); None for all cores if the
             input is large (see `default_workers`).
         resume: Whether to continue an interrupted prediction, if there is one.
         strict: Whether to stop at the first row that fails. Nothing is written then, also not to standard
@@ -185,7 +185,7 @@ class _OtherInputError(MolsliceError):
     """Error for finished chunks that are of another input."""
 
 
-def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions = PLAIN) -> dict[str, Any]:
+def prediction_identity(predictor: Predictor, options: PredictionOptions = PLAIN) -> dict[str, Any]:
     """Return JSON values in which predictions of different models, or with different options, differ."""
     numbers, texts = predictor.table_columns(options)
     return {
@@ -199,7 +199,7 @@ def prediction_identity(predictor: SmilesPredictor, options: PredictionOptions =
     }
 
 
-def _log_identity(predictor: SmilesPredictor, options: PredictionOptions) -> dict[str, Any]:
+def _log_identity(predictor: Predictor, options: PredictionOptions) -> dict[str, Any]:
     return {
         **prediction_identity(predictor, options),
         "chunk_rows": predictor.chunk_rows,
@@ -209,7 +209,7 @@ def _log_identity(predictor: SmilesPredictor, options: PredictionOptions) -> dic
 
 
 def stream_rows(
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     table: MoleculeTable,
     sink: Sink,
     report: TableReport,
@@ -249,7 +249,7 @@ def _in_this_program(
     options: PredictionOptions,
     workers: int | None,
     log: ChunkLog,
-    predictor: SmilesPredictor,
+    predictor: Predictor,
     table: MoleculeTable,
     columns: Sequence[str],
 ) -> Generator[Computed, None, None]:
@@ -295,7 +295,7 @@ def _count(
     )
 
 
-def check_conditions(predictor: SmilesPredictor, table: MoleculeTable) -> None:
+def check_conditions(predictor: Predictor, table: MoleculeTable) -> None:
     """Check that a table has the columns of the conditions, before anything is computed.
 
     Raises:
