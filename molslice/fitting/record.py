@@ -40,7 +40,7 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, median_factor
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 from molslice.tasks.target_types import column_slices, common_kind
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
@@ -194,7 +194,7 @@ def _errors(
 ) -> dict[str, Any]:
     """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
 
-    def measured(predicted: np.ndarray, rows: np.ndarray) -> Measured:
+    def measured(predicted: np.ndarray, rows: np.ndarray) -> MeasuredMetric:
         return measure_target(data, index, predicted, rows, groups[rows], metric)
 
     errors = {label: measured(values, data.test) for label, values in held_out.items()}

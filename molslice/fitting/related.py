@@ -25,7 +25,7 @@ from molslice.learners import Features
 from molslice.learners.gaussian_process import GaussianProcess
 from molslice.number_text import counted
 from molslice.tasks.metrics import METRIC_LABELS, format_metric
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def fit_related(table: RelatedTable, rows: FitData, features: Features, options:
     model = RelatedModel(learner, float(trained.mean()), float(trained.std()) or 1.0)
     unseen = 10.0**unseen if data.logarithmic[0] else unseen
     truth = data.nearest(unseen, np.arange(len(unseen)), 0)
-    error = Measured.of(of_target.kind, unseen, truth, data.number_groups()).value
+    error = MeasuredMetric.of(of_target.kind, unseen, truth, data.number_groups()).value
     shared = len({*rows.molecules.parents} & {*data.molecules.parents})
     name, source, metric = data.names[0], table.target.file.name, of_target.metric
     record = {

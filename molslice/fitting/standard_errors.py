@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from molslice.fitting.data import FitData
-from molslice.tasks.standard_errors import Measured, measure_rows
+from molslice.tasks.standard_errors import MeasuredMetric, measure_rows
 
 
 def measure_target(
     data: FitData, index: int, predicted: np.ndarray, rows: np.ndarray, groups: np.ndarray, metric: str
-) -> Measured:
+) -> MeasuredMetric:
     """Measure the predictions of a target in some rows, int [k] or bool [n], of these groups, int [k]."""
     truth = data.nearest(predicted, rows, index)
     return measure_rows(data.types[index], predicted, truth, groups, metric)
@@ -26,13 +26,15 @@ def cross_validation_factor(folds: int) -> float:
     return float(np.sqrt(1.0 + folds / (folds - 1)))
 
 
-def measure_errors(cross_validated: Measured, folds: int, held_out: dict[str, Measured]) -> dict[str, Any]:
+def measure_errors(
+    cross_validated: MeasuredMetric, folds: int, held_out: dict[str, MeasuredMetric]
+) -> dict[str, Any]:
     """Describe the errors of one target with their standard errors.
 
-    Each model has the standard error of its own held-out errors (`Measured.of`). A few held-out compounds
-    often lack the large errors that matter most, and their spread is then too small. The spread of the
-    out-of-fold errors, of many more compounds, is therefore the least for all models. It does not depend on
-    the spread of a few held-out errors, which may be near zero by chance.
+    Each model has the standard error of its own held-out errors (`MeasuredMetric.of`). A few held-out
+    compounds often lack the large errors that matter most, and their spread is then too small. The spread of
+    the out-of-fold errors, of many more compounds, is therefore the least for all models. It does not depend
+    on the spread of a few held-out errors, which may be near zero by chance.
 
     `held_out` has the errors on held-out rows: of the fitted model and of baselines.
 

@@ -31,7 +31,7 @@ from molslice.folders.run import model_file
 from molslice.inference.load import find_model
 from molslice.learners import Features
 from molslice.learners.stacking import Stack
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 from molslice.tasks.target_types import part_slices
 from molslice.version import __version__
 
@@ -160,7 +160,7 @@ def draw_settings(choices: Mapping[str, Sequence[Any]], seed: int) -> list[dict[
 @dataclass(frozen=True, slots=True)
 class _Trial:
     settings: Mapping[str, Mapping[str, Any]]  # of the learners that were fitted
-    measured: Measured
+    measured: MeasuredMetric
     seconds: float
 
 
@@ -258,7 +258,7 @@ class _Target:
                 self.log.add(entry, np.stack(unseen), time.monotonic() - start)
         return self.log.entries[entry]
 
-    def _measure(self, unseen: Mapping[str, np.ndarray]) -> Measured:
+    def _measure(self, unseen: Mapping[str, np.ndarray]) -> MeasuredMetric:
         """Weigh the learners by their out-of-fold predictions, and measure the predictions of the stack."""
         rows = self.rows
         several, logarithmic = rows.types[self.index].several, rows.logarithmic[self.index]

@@ -17,13 +17,12 @@ from molslice.fitting.card import NAMES, STANDARD_ERROR
 from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import number_names
-from molslice.report.measure import Measured, read_rows
+from molslice.report.measure import MeasuredModel, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
 from molslice.report.training import AnyPredictor, networks_of, short_name
 from molslice.report.verdict import CLEAR, ROUGH, SMALL
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
-from molslice.tasks.standard_errors import Measured as Error
-from molslice.tasks.standard_errors import measure_rows
+from molslice.tasks.standard_errors import MeasuredMetric, measure_rows
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error
@@ -159,12 +158,12 @@ class _Model:
 
     name: str
     predictor: AnyPredictor
-    measured: Measured | None
+    measured: MeasuredModel | None
     held_out: _HeldOut | None
 
 
 def write_comparison(
-    predictors: Sequence[AnyPredictor], measured: Sequence[Measured | None], path: Path
+    predictors: Sequence[AnyPredictor], measured: Sequence[MeasuredModel | None], path: Path
 ) -> dict[str, Any]:
     """Write a page that compares models, and return its content.
 
@@ -256,7 +255,7 @@ def _errors(model: _Model) -> Iterator[Errors]:
 
 def _measure(
     model: _Model, target: int, predicted: np.ndarray, truth: np.ndarray, molecules: np.ndarray, metric: str
-) -> Error:
+) -> MeasuredMetric:
     """Measure predictions [n, C] of a target."""
     of_target, columns = model.predictor.types[target], [*column_slices(model.predictor.types)][target]
     values = predicted[:, columns] if of_target.several is not None else predicted[:, columns.start]
@@ -267,7 +266,7 @@ def _defined(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _held_out(predictor: AnyPredictor, measured: Measured | None) -> _HeldOut | None:
+def _held_out(predictor: AnyPredictor, measured: MeasuredModel | None) -> _HeldOut | None:
     if isinstance(predictor, FittedPredictor):
         files = (predictor.folder / name for name in (HELD_OUT, ROWS))
         path = next(filter(Path.is_file, files), None)

@@ -14,7 +14,7 @@ from molslice.data.molecules.fragments import choose_fragments
 from molslice.fitting.standard_errors import cross_validation_factor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, group_by_size
-from molslice.report.measure import Measured
+from molslice.report.measure import MeasuredModel
 from molslice.tasks.standard_errors import measure_rows
 from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES
@@ -65,14 +65,14 @@ def summarize(
     return Group(name, len(truth), measured.value, factor * measured.standard_error)
 
 
-def by_size(measured: Measured) -> Groups:
+def by_size(measured: MeasuredModel) -> Groups:
     """Group the molecules of the judged split by their number of heavy atoms."""
     sizes = np.asarray(measured.dataset.store.num_atoms)[measured.judged.rows]
     names = [f"{a} to {b - 1}" for a, b in zip(SIZES, SIZES[1:], strict=False)] + [f"{SIZES[-1]} or more"]
     return group_by_size(sizes, SIZES, names)
 
 
-def by_element(measured: Measured) -> Groups:
+def by_element(measured: MeasuredModel) -> Groups:
     """Group the molecules of the judged split by the elements that they contain, the commonest first.
 
     A molecule is in the group of each of its elements.
@@ -83,7 +83,7 @@ def by_element(measured: Measured) -> Groups:
     return {name: np.array([name in symbols for symbols in elements]) for name in names}
 
 
-def by_scaffold(measured: Measured) -> Groups | None:
+def by_scaffold(measured: MeasuredModel) -> Groups | None:
     """Group the molecules of the judged split by whether training molecules have their scaffold.
 
     Returns:
@@ -95,7 +95,7 @@ def by_scaffold(measured: Measured) -> Groups | None:
     return scaffold_groups(scaffolds_of_arrays(measured.molecules(measured.judged.rows)), train)
 
 
-def by_domain(measured: Measured) -> Groups | None:
+def by_domain(measured: MeasuredModel) -> Groups | None:
     """Group the molecules of the judged split by how far they are like the training molecules.
 
     Returns:
@@ -114,14 +114,14 @@ def by_domain(measured: Measured) -> Groups | None:
     }
 
 
-def group_metric(measured: Measured, target: int) -> str:
+def group_metric(measured: MeasuredModel, target: int) -> str:
     """Return the name of the metric of groups: also small ones, which lack some of several classes."""
     if (several := measured.types[target].several) is not None:
         return "class_error" if several.ordered else "accuracy"
     return measured.types[target].metric
 
 
-def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]:
+def score_groups(measured: MeasuredModel, target: int, groups: Groups) -> list[Group]:
     """Compute the metric of a target for each group with known values; see `group_metric`."""
     split, several, metric = measured.judged, measured.types[target].several, group_metric(measured, target)
     known, values = split.measured(target)
@@ -140,7 +140,7 @@ def score_groups(measured: Measured, target: int, groups: Groups) -> list[Group]
     return scored
 
 
-def _training_scaffolds(measured: Measured) -> Sequence[str]:
+def _training_scaffolds(measured: MeasuredModel) -> Sequence[str]:
     """Return the scaffolds of the training molecules; empty if they are not known, or too many."""
     domain = measured.predictor.known_domain()
     if domain is not None and not domain.is_sample:

@@ -97,7 +97,7 @@ class SplitPredictions:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredModel:
     """A model with its predictions.
 
     Attributes:
@@ -207,7 +207,7 @@ def measure(
     is_own: bool = True,
     threshold: float = THRESHOLD,
     progress: bool = False,
-) -> Measured:
+) -> MeasuredModel:
     """Predict the rows of each split with known targets.
 
     The training rows of a fit have the predictions of the models that have not seen them, which the folder
@@ -259,7 +259,7 @@ def measure(
         )
     if not splits:
         raise MolsliceError(f"no row of {dataset.source} has a known target, so there is no error to report")
-    return Measured(predictor, dataset, tuple(splits), is_own, threshold)
+    return MeasuredModel(predictor, dataset, tuple(splits), is_own, threshold)
 
 
 def _kept_rows(predictor: FittedPredictor, dataset: MoleculeDataset) -> "KeptRows | None":

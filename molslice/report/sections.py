@@ -35,7 +35,7 @@ from molslice.report.groups import (
     group_metric,
     score_groups,
 )
-from molslice.report.measure import Measured, SplitPredictions
+from molslice.report.measure import MeasuredModel, SplitPredictions
 from molslice.report.page import (
     FEW,
     Html,
@@ -73,7 +73,7 @@ WIDTH_LEVEL = 0.9  # of the intervals whose width is drawn
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
 
-def errors(measured: Measured) -> Html:
+def errors(measured: MeasuredModel) -> Html:
     """Return the errors of each target on each split."""
     tables: dict[tuple[str, ...], list[list[str]]] = {}  # by the names of the errors
     for index, (name, unit) in enumerate(_targets(measured)):
@@ -117,14 +117,14 @@ def errors(measured: Measured) -> Html:
     return section(*parts)
 
 
-def _seen(measured: Measured) -> str:
+def _seen(measured: MeasuredModel) -> str:
     """Return which of the judged molecules the model was trained on; "" if none is known."""
     if measured.is_own and measured.judged.name == "train" and not measured.judged.is_unseen:
         return "these"
     return f"{measured.trained_text} of these" if measured.trained else ""
 
 
-def predictions(measured: Measured) -> Html:
+def predictions(measured: MeasuredModel) -> Html:
     """Return charts of predictions against known values, and of their errors; confusion and calibration."""
     charts, tables, rows_label = [], list[Html](), f"{measured.judged.label} {measured.noun}"
     for index, (name, unit) in enumerate(_targets(measured)[:MOST_TARGETS]):
@@ -163,11 +163,11 @@ def predictions(measured: Measured) -> Html:
     return section(*tables, figures(charts), *_left_out(measured))
 
 
-def _exact_only(measured: Measured) -> str:
+def _exact_only(measured: MeasuredModel) -> str:
     return ", exact values only" if measured.has_limits else ""
 
 
-def _drawn_part(measured: Measured, target: int, *, logarithmic: bool) -> str:
+def _drawn_part(measured: MeasuredModel, target: int, *, logarithmic: bool) -> str:
     """Return what a chart of at most `MOST_POINTS` rows of each split does not show."""
     splits = measured.splits
     counts = {split.label: len(drawn_rows(split, target, logarithmic=logarithmic)) for split in splits}
@@ -188,7 +188,7 @@ def _without_logarithm(splits: Sequence[SplitPredictions], target: int, *, logar
     return f"; not shown: {missing:,} with a value or a prediction that is not positive" if missing else ""
 
 
-def uncertainty(measured: Measured) -> Html:
+def uncertainty(measured: MeasuredModel) -> Html:
     """Return coverage and width of the intervals, and how errors grow with the uncertainty."""
     split, result, of_learned = measured.judged, measured.uncertainty, measured.is_learned
     if isinstance(result, MolsliceError):
@@ -245,7 +245,7 @@ def uncertainty(measured: Measured) -> Html:
     )
 
 
-def _domain(measured: Measured) -> list[Html]:
+def _domain(measured: MeasuredModel) -> list[Html]:
     """Return how a model tells molecules that are like its training molecules from others."""
     model = measured.predictor
     if isinstance(model, FittedPredictor):
@@ -298,7 +298,7 @@ def _set_tables(target: Mapping[str, Any]) -> list[Html]:
     ]
 
 
-def groups(measured: Measured) -> Html:
+def groups(measured: MeasuredModel) -> Html:
     """Return errors by size, element, scaffold and domain."""
     parts = [
         paragraph(
@@ -319,7 +319,7 @@ def groups(measured: Measured) -> Html:
     return section(*parts, *_left_out(measured))
 
 
-def examples(measured: Measured) -> Html:
+def examples(measured: MeasuredModel) -> Html:
     """Return drawings of the worst and the best predictions."""
     split, parts = measured.judged, []
     identifiers, table_rows = _identifiers(measured), _rows_of_table(measured)
@@ -342,7 +342,7 @@ def examples(measured: Measured) -> Html:
     return section(*parts, *_left_out(measured))
 
 
-def _distances(measured: Measured, target: int, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _distances(measured: MeasuredModel, target: int, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the size of the errors, float64 [n], of the logarithms if they are learned."""
     if not measured.predictor.is_logarithmic(target):
         return np.abs(predicted - truth)
@@ -351,7 +351,7 @@ def _distances(measured: Measured, target: int, predicted: np.ndarray, truth: np
     return np.where(np.isnan(factors), np.inf, factors)
 
 
-def data(measured: Measured) -> Html:
+def data(measured: MeasuredModel) -> Html:
     """Return the data card: rows, targets, sizes, elements, and rows that cannot be read."""
     dataset = measured.dataset
     rows = [[name, f"{len(rows):,}"] for name, rows in dataset.splits.items()]
@@ -405,12 +405,12 @@ SECTIONS = {
 }
 
 
-def _targets(measured: Measured) -> list[tuple[str, str]]:
+def _targets(measured: MeasuredModel) -> list[tuple[str, str]]:
     predictor = measured.predictor
     return list(zip(predictor.target_names, predictor.target_units, strict=True))
 
 
-def _left_out(measured: Measured) -> list[Html]:
+def _left_out(measured: MeasuredModel) -> list[Html]:
     """Return a note if there are too many targets to show all of them."""
     count = len(_targets(measured))
     if count <= MOST_TARGETS:
@@ -431,7 +431,7 @@ def _value_errors(truth: np.ndarray, predicted: np.ndarray, exact: np.ndarray) -
     return dict(zip(names, errors, strict=True))
 
 
-def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> dict[str, float]:
+def _class_errors(measured: MeasuredModel, split: SplitPredictions, target: int) -> dict[str, float]:
     labels, probabilities = measured.probabilities(split, target)
     truth = labels.astype(np.float64)
     if (classes := measured.types[target].several) is None:
@@ -442,7 +442,7 @@ def _class_errors(measured: Measured, split: SplitPredictions, target: int) -> d
     return {**by_label, "Brier score": brier_score(probabilities, labels)}
 
 
-def _confusion(measured: Measured, target: int) -> list[Html]:
+def _confusion(measured: MeasuredModel, target: int) -> list[Html]:
     """Return the confusion matrix of a target of classes, and its errors by class."""
     split, several = measured.judged, measured.types[target].several
     labels, probabilities = measured.probabilities(split, target)
@@ -495,7 +495,7 @@ def _thresholds(names: Sequence[str], labels: np.ndarray, chances: np.ndarray) -
     return table([*header, f"recall of {other}"], rows, f"Other thresholds of the probability of {name}")
 
 
-def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> Html:
+def _group_table(measured: MeasuredModel, target: int, kind: str, groups: Groups) -> Html:
     scored = score_groups(measured, target, groups)
     if kind == "element":
         scored = [group for group in scored if group.count >= FEWEST]
@@ -509,7 +509,7 @@ def _group_table(measured: Measured, target: int, kind: str, groups: Groups) -> 
     return bars([kind, measured.noun, label], lines)
 
 
-def _rows_of_table(measured: Measured) -> Mapping[int, Sequence[MeasuredRow]] | None:
+def _rows_of_table(measured: MeasuredModel) -> Mapping[int, Sequence[MeasuredRow]] | None:
     """Return the rows of the table of each row of a fit; None for other data.
 
     They are empty if the folder does not know the table.
@@ -523,7 +523,7 @@ def _rows_of_table(measured: Measured) -> Mapping[int, Sequence[MeasuredRow]] | 
     return rows
 
 
-def _describe_rows(measured: Measured, target: int, rows: Sequence[MeasuredRow]) -> str:
+def _describe_rows(measured: MeasuredModel, target: int, rows: Sequence[MeasuredRow]) -> str:
     """Describe the rows of the table with a value of a target, and say that several values were merged."""
     model = measured.predictor
     assert isinstance(model, FittedPredictor)
@@ -542,7 +542,7 @@ def _describe_rows(measured: Measured, target: int, rows: Sequence[MeasuredRow])
     return f"{text}, {mean}{len(with_value)} measurements"
 
 
-def _identifiers(measured: Measured) -> list[list[str]]:
+def _identifiers(measured: MeasuredModel) -> list[list[str]]:
     """Return the cells of the columns that name the molecules of a fit; empty if the data have none."""
     model, dataset = measured.predictor, measured.dataset
     if not isinstance(model, FittedPredictor):
@@ -553,7 +553,7 @@ def _identifiers(measured: Measured) -> list[list[str]]:
 
 
 def _card(
-    measured: Measured,
+    measured: MeasuredModel,
     place: int,
     target: int,
     unit: str,

@@ -12,12 +12,11 @@ import numpy as np
 
 from molslice.fitting.card import NAMES
 from molslice.inference.fitted import FittedPredictor
-from molslice.report.measure import Measured, SplitPredictions
+from molslice.report.measure import MeasuredModel, SplitPredictions
 from molslice.report.page import FEW, limits_text, share_text
 from molslice.tasks.metrics import METRIC_LABELS, average_precision
 from molslice.tasks.several_classes import SeveralClasses
-from molslice.tasks.standard_errors import Measured as Error
-from molslice.tasks.standard_errors import error_of_mean, measure_rows
+from molslice.tasks.standard_errors import MeasuredMetric, error_of_mean, measure_rows
 from molslice.uncertainty.rounding import rounded_error
 from molslice.uncertainty.scores import rank_correlation
 
@@ -34,7 +33,7 @@ LEVEL = 0.9  # of the intervals
 TRAINED = 0.1  # share of molecules that the model was trained on, from which there is no verdict
 
 
-def verdicts(measured: Measured) -> list[str]:
+def verdicts(measured: MeasuredModel) -> list[str]:
     """Return sentences for each target, and one about the width of its intervals or the size of its sets."""
     lines = []
     for index, name in enumerate(measured.predictor.target_names):
@@ -60,7 +59,7 @@ class _Case:
         bounds: The least and the largest possible value of limits, float64 [2, n], NaN for exact values.
     """
 
-    measured: Measured
+    measured: MeasuredModel
     target: int
     split: SplitPredictions
     kind: str
@@ -80,18 +79,18 @@ class _Case:
         """The classes, if there are more than two."""
         return self.measured.types[self.target].several
 
-    def error(self, metric: str, predicted: np.ndarray) -> Error:
+    def error(self, metric: str, predicted: np.ndarray) -> MeasuredMetric:
         """Measure predictions of the rows."""
         return measure_rows(self.measured.types[self.target], predicted, self.truth, self.molecules, metric)
 
-    def announced(self, metric: str, error: Error) -> tuple[float, float]:
+    def announced(self, metric: str, error: MeasuredMetric) -> tuple[float, float]:
         """Return a metric and its standard error, of a fit as in `fit.json`."""
         of_record = self.of_record(metric, self.recorded)
         if of_record is not None and np.isclose(of_record[0], error.value, rtol=1e-3):  # not of a sample
             return of_record
         return error.value, error.standard_error
 
-    def stated(self, metric: str, error: Error) -> str:
+    def stated(self, metric: str, error: MeasuredMetric) -> str:
         """Write a metric with its standard error and the rows."""
         value, spread = self.announced(metric, error)
         rows = (
@@ -138,7 +137,7 @@ class _Case:
         return "".join(notes)
 
 
-def _cases(measured: Measured, target: int) -> list[_Case]:
+def _cases(measured: MeasuredModel, target: int) -> list[_Case]:
     """List what a verdict may come from: the held-out rows, before or after the cross-validated ones."""
     cases = list[_Case]()
     judged, splits = measured.judged, list[tuple[SplitPredictions, str, str]]()
@@ -161,7 +160,7 @@ def _cases(measured: Measured, target: int) -> list[_Case]:
     return sorted(cases, key=lambda case: case.recorded == "test" and len(case.truth) < FEW_HELD_OUT)
 
 
-def _verdict(measured: Measured, target: int) -> str:
+def _verdict(measured: MeasuredModel, target: int) -> str:
     describe = _of_classes if measured.types[target].has_classes else _of_number
     if (several := measured.types[target].several) is not None and several.ordered:
         describe = _of_ordered
@@ -282,7 +281,7 @@ def _short(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.7g}"
 
 
-def _widths(measured: Measured, target: int) -> Iterator[str]:
+def _widths(measured: MeasuredModel, target: int) -> Iterator[str]:
     """Yield how wide the intervals of a number are, or how large the sets of classes, if it is measured."""
     result, predictor = measured.uncertainty, measured.predictor
     if not isinstance(result, Mapping):

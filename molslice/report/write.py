@@ -5,7 +5,7 @@ from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
-from molslice.report.measure import THRESHOLD, Measured, measure
+from molslice.report.measure import THRESHOLD, MeasuredModel, measure
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import (
@@ -78,7 +78,7 @@ def write_report(
 
 
 def _parts(
-    predictor: AnyPredictor, measured: Measured | None, missing: str, command: Sequence[str]
+    predictor: AnyPredictor, measured: MeasuredModel | None, missing: str, command: Sequence[str]
 ) -> Iterator[tuple[str, Html]]:
     """Yield the name of each part and its content."""
     for name, make in SECTIONS.items():

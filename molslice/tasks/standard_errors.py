@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-12  # influence of a group relative to the value: what rounding 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredMetric:
     """An error and how precisely a sample of compounds tells it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Measured:
         groups: np.ndarray,
         metric: str = "",
         classes: SeveralClasses | None = None,
-    ) -> "Measured":
+    ) -> "MeasuredMetric":
         """Measure predictions.
 
         Args:
@@ -84,16 +84,16 @@ class Measured:
         spread = float("nan") if is_constant else _standard_error(sums)
         return cls(value, spread, _effective_rows(kind, truth), sums)
 
-    def difference_error(self, other: "Measured") -> float:
+    def difference_error(self, other: "MeasuredMetric") -> float:
         """Return the standard error of the difference of the values of two models on the same rows."""
         return _standard_error(self.influences - other.influences)
 
 
 def measure_rows(
     of_target: TargetType, predicted: np.ndarray, truth: np.ndarray, groups: np.ndarray, metric: str
-) -> Measured:
-    """Measure predictions of a target; see `Measured.of`."""
-    return Measured.of(of_target.kind, predicted, truth, groups, metric, of_target.several)
+) -> MeasuredMetric:
+    """Measure predictions of a target; see `MeasuredMetric.of`."""
+    return MeasuredMetric.of(of_target.kind, predicted, truth, groups, metric, of_target.several)
 
 
 def error_of_mean(values: np.ndarray, groups: np.ndarray) -> float:

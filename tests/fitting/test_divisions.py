@@ -15,7 +15,7 @@ from molslice.fitting.groups import connect
 from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, ROWS
 from molslice.inference.load import load_model
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
 
@@ -396,7 +396,7 @@ def test_standard_errors_are_over_groups(fitted):
     truth, predicted = (np.array([float(row[name]) for row in rows]) for name in ("size", "size_predicted"))
     groups = np.unique([projects[row["smiles"]] for row in rows], return_inverse=True)[1]
     expected, other = (
-        np.sqrt(1 + 3 / 2) * Measured.of("regression", predicted, truth, numbers).standard_error
+        np.sqrt(1 + 3 / 2) * MeasuredMetric.of("regression", predicted, truth, numbers).standard_error
         for numbers in (groups, np.arange(len(rows)))
     )
     stated = about["results"][0]["standard_errors"]["cross_validated"]

@@ -25,7 +25,7 @@ from molslice.folders.fitted import CARD, FIT, LEARNER_FILE, ROWS, read_fitted, 
 from molslice.inference.evaluate import evaluate
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model, load_network
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 from molslice.types import MolsliceError
 from molslice.uncertainty.rounding import rounded_error
 from tests.inference.models import embedded_smiles
@@ -137,7 +137,7 @@ def test_standard_errors_are_over_what_is_held_out_together(classes):
     pairs = zip(described.scaffolds, described.parents, strict=True)
     scaffolds = np.unique([scaffold or parent for scaffold, parent in pairs], return_inverse=True)[1]
     expected, other = (
-        np.sqrt(1 + 3 / 2) * Measured.of("classification", predicted, truth, groups).standard_error
+        np.sqrt(1 + 3 / 2) * MeasuredMetric.of("classification", predicted, truth, groups).standard_error
         for groups in (scaffolds, np.arange(len(rows)))
     )
     assert about["results"][0]["standard_errors"]["cross_validated"] == pytest.approx(expected)

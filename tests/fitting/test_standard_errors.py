@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 
 from molslice.fitting.standard_errors import cross_validation_factor, measure_errors
-from molslice.tasks.standard_errors import Measured
+from molslice.tasks.standard_errors import MeasuredMetric
 
 
 @pytest.mark.parametrize("truth", [[1.0, 1.0], [np.nan, np.nan]])
 def test_an_area_of_one_class_has_no_standard_error(truth):
-    found = Measured.of("classification", np.zeros(2), np.array(truth), np.arange(2))
+    found = MeasuredMetric.of("classification", np.zeros(2), np.array(truth), np.arange(2))
     assert np.isnan([found.value, found.standard_error]).all()
     errors = measure_errors(found, 5, {"fit": found})["standard_errors"]
     assert errors == {"cross_validated": None, "test": {"fit": None}}
 
 
 def test_the_spread_of_many_rows_is_the_least_for_a_few_held_out_rows():
-    many = Measured(1.0, 0.1, 400.0)
-    calm, wild = Measured(0.6, 0.2, 25.0), Measured(1.9, 0.9, 25.0)
-    found = measure_errors(many, 5, {"fit": calm, "forest": Measured(0.7, 0.3, 25.0)})
+    many = MeasuredMetric(1.0, 0.1, 400.0)
+    calm, wild = MeasuredMetric(0.6, 0.2, 25.0), MeasuredMetric(1.9, 0.9, 25.0)
+    found = measure_errors(many, 5, {"fit": calm, "forest": MeasuredMetric(0.7, 0.3, 25.0)})
     assert found["cross_validated"] == 1.0
     assert found["test"] == {"fit": 0.6, "forest": 0.7}
     errors = found["standard_errors"]
@@ -30,17 +30,19 @@ def test_the_spread_of_many_rows_is_the_least_for_a_few_held_out_rows():
 
 def test_nearly_equal_held_out_errors_do_not_change_the_standard_errors_of_other_models():
     draw, groups = np.random.default_rng(0), np.arange(12) // 3
-    many = Measured.of("regression", draw.normal(size=300), np.zeros(300), np.arange(300) // 3)
-    alike = Measured.of("regression", 0.5 + 1e-6 * draw.normal(size=12), np.zeros(12), groups)
-    forest = Measured.of("regression", np.repeat([0.1, 0.4, 0.9, 1.6], 3), np.zeros(12), groups)
+    many = MeasuredMetric.of("regression", draw.normal(size=300), np.zeros(300), np.arange(300) // 3)
+    alike = MeasuredMetric.of("regression", 0.5 + 1e-6 * draw.normal(size=12), np.zeros(12), groups)
+    forest = MeasuredMetric.of("regression", np.repeat([0.1, 0.4, 0.9, 1.6], 3), np.zeros(12), groups)
     errors = measure_errors(many, 5, {"fit": alike, "forest": forest})["standard_errors"]["test"]
     assert errors["forest"] == pytest.approx(np.std([0.1, 0.4, 0.9, 1.6], ddof=1) / 2)
     assert errors["fit"] == pytest.approx(many.standard_error * 5)  # 25 times the rows
 
 
 def test_one_held_out_compound_has_the_spread_of_the_others():
-    one = Measured.of("regression", np.array([1.0]), np.array([0.0]), np.zeros(1))
-    errors = measure_errors(Measured(1.0, 0.1, 400.0), 5, {"fit": one, "forest": one})["standard_errors"]
+    one = MeasuredMetric.of("regression", np.array([1.0]), np.array([0.0]), np.zeros(1))
+    errors = measure_errors(MeasuredMetric(1.0, 0.1, 400.0), 5, {"fit": one, "forest": one})[
+        "standard_errors"
+    ]
     assert errors["test"] == pytest.approx({"fit": 2.0, "forest": 2.0})
 
 
@@ -57,7 +59,7 @@ def test_deviations_from_the_true_error_are_as_large_as_stated():
     for _ in range(2_000):
         noise = draw.standard_t(3, 200)
         parts = [
-            Measured.of("regression", noise[rows], np.zeros(len(noise[rows])), np.arange(200)[rows])
+            MeasuredMetric.of("regression", noise[rows], np.zeros(len(noise[rows])), np.arange(200)[rows])
             for rows in (slice(20, None), slice(20))
         ]
         error = measure_errors(parts[0], 5, {"fit": parts[1]})["standard_errors"]["test"]["fit"]

@@ -14,7 +14,7 @@ from molslice.cli.datasets import find_model_data
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import load_model
 from molslice.report.groups import by_domain, by_element, by_scaffold, by_size, score_groups, summarize
-from molslice.report.measure import Measured, SplitPredictions, measure
+from molslice.report.measure import MeasuredModel, SplitPredictions, measure
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
 from molslice.uncertainty.similarity_rule import PLACES, SimilarityRule
@@ -52,7 +52,7 @@ def measured():
     truth = np.array([[0.0], [1.0], [2.0], [np.nan], [4.0], [5.0]])
     predicted = np.array([[0.5], [1.0], [4.0], [9.0], [4.25], [np.nan]])
     split = SplitPredictions("test", True, 6, TEST, truth, predicted, [slice(0, 1)], np.arange(6))
-    return Measured(Model(), Data(SMILES), (split,))
+    return MeasuredModel(Model(), Data(SMILES), (split,))
 
 
 def scores(measured, groups):
@@ -106,7 +106,7 @@ def test_groups_of_a_fit_have_the_standard_error_of_the_whole_fit():
     record, dataset = model.model.about, find_model_data(model, model.data_config, None, [], None)
     splits = tuple(split for split in measure(model, dataset, 1_000).splits if split.name == "train")
     everything = {"all": np.ones(len(splits[0].truth), bool)}
-    (group,) = score_groups(Measured(model, dataset, splits), 0, everything)
+    (group,) = score_groups(MeasuredModel(model, dataset, splits), 0, everything)
     assert group.error == pytest.approx(record["results"][0]["cross_validated"], rel=1e-4)
     assert group.spread == pytest.approx(record["results"][0]["standard_errors"]["cross_validated"], rel=1e-4)
 

@@ -24,7 +24,7 @@ from molslice.inference.load import load_model
 from molslice.inference.network import NetworkPredictor
 from molslice.model.count import parameters_by_part
 from molslice.report import charts, sections, training
-from molslice.report.measure import Measured, SplitPredictions, measure
+from molslice.report.measure import MeasuredModel, SplitPredictions, measure
 from molslice.tasks.metrics import format_metric
 from molslice.tasks.target_types import TargetType
 from molslice.types import MolsliceError
@@ -418,7 +418,7 @@ def test_both_of_two_classes_have_the_same_calibration_error():
     generator = np.random.default_rng(0)
     chances, truth = generator.random((97, 1)), generator.integers(0, 2, (97, 1)).astype(float)
     split = SplitPredictions("test", True, 97, np.arange(97), truth, chances, [slice(0, 1)], np.arange(97))
-    words = words_of(sections.predictions(Measured(cast("Any", Model()), cast("Any", None), (split,))))
+    words = words_of(sections.predictions(MeasuredModel(cast("Any", Model()), cast("Any", None), (split,))))
     words = words[words.index("calibration error") + 1 :]
     expected = format_metric(calibration_error(chances[:, 0], truth[:, 0]))
     assert [word for word in words if word][:12][5::6] == [expected] * 2

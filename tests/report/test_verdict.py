@@ -14,7 +14,7 @@ from molslice.folders.fitted import HELD_OUT
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.load import load_model
 from molslice.report import charts, sections
-from molslice.report.measure import Measured, SplitPredictions, read_rows
+from molslice.report.measure import MeasuredModel, SplitPredictions, read_rows
 from molslice.report.page import share_text
 from molslice.report.verdict import ROUGH, verdicts
 from molslice.tasks.several_classes import SeveralClasses
@@ -52,14 +52,14 @@ def measured_of(of_target, truth, predicted, name="test", molecules=None, **opti
         [slice(0, predicted.shape[1])],
         np.arange(len(truth)) if molecules is None else molecules,
     )
-    measured = Measured(cast("Any", Model(of_target)), cast("Any", None), (split,), **options)
+    measured = MeasuredModel(cast("Any", Model(of_target)), cast("Any", None), (split,), **options)
     measured.__dict__["uncertainty"] = MolsliceError("without intervals")
     return measured
 
 
 @pytest.fixture(autouse=True)
 def no_trained_molecules(monkeypatch):
-    monkeypatch.setattr(Measured, "trained", 0)
+    monkeypatch.setattr(MeasuredModel, "trained", 0)
 
 
 def verdict(*args, **options):
@@ -172,9 +172,9 @@ def test_learned_molecules_have_no_verdict(monkeypatch):
     line = verdict(NUMBER, truth, truth, name="train")
     assert line == "logS: no verdict, because the model was trained on all molecules with a value."
     other = measured_of(NUMBER, truth, truth + 1, is_own=False)
-    monkeypatch.setattr(Measured, "trained", 2)
+    monkeypatch.setattr(MeasuredModel, "trained", 2)
     assert "trained on at least 2 of these molecules" in verdicts(other)[0]
-    monkeypatch.setattr(Measured, "trained", 6)
+    monkeypatch.setattr(MeasuredModel, "trained", 6)
     expected = "logS: no verdict, because the model was trained on at least 6 of these molecules."
     assert verdicts(other) == [expected]
 
