@@ -29,6 +29,7 @@ def test_the_baseline_is_trained_on_the_same_windows():
     config, policy = load_config(CLONING), load_config(FOLDER / "hopper_medium.yaml")
     assert (config.data, config.task, config.training) == (policy.data, policy.task, policy.training)
     assert (config.model.name, config.model.num_layers, config.model.dim) == ("behavior_cloning", 3, 256)
+    assert config.optimizer.gradient_clip is None
     parts = parameters_by_part(build_model(config.model, config.attention, describe_data(config)))
     assert parts["total"] == (11 * 256 + 256) + 2 * (256 * 256 + 256) + (256 * 3 + 3)
 
@@ -61,6 +62,7 @@ def test_the_settings_are_the_published_ones(path):
     assert (optimizer.schedule, optimizer.gradient_clip, optimizer.ema_decay) == ("constant", 0.25, None)
     assert (training.max_steps, training.batch_size) == (100_000, 64)
     assert training.token_budget >= training.batch_size * data.max_tokens
+    assert config.mixes_lengths  # otherwise a step of a batch of short windows has more weight
     assert config.task in TASKS.names()
     assert name in config.data.options["path"]
     assert config.data.options["environment"].lower().startswith(name)

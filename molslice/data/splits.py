@@ -129,8 +129,10 @@ class Division:
         count = round(fraction * len(rows))
         ordered = self._shuffled(rows, strata)
         is_held = np.zeros(len(rows), dtype=bool)
-        # rows are ordered by class, so evenly spaced rows are stratified
-        is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = True
+        # Rows are ordered by class, so evenly spaced rows are stratified. With a random start, each row is
+        # drawn with the same probability, even in a class of a single row.
+        start = np.random.default_rng((self.seed, NAMES.index(name))).random()
+        is_held[((np.arange(count) + start) * len(rows) / count).astype(np.int64)] = True
         return {"train": np.sort(ordered[~is_held]), name: np.sort(ordered[is_held])}
 
     def _shuffled(self, rows: np.ndarray, strata: np.ndarray | None) -> np.ndarray:

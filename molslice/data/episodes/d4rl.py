@@ -39,7 +39,8 @@ class D4rl(Dataset):
     A row is a window: a step and up to `context` - 1 following steps of its episode. Splits divide episodes.
     In training, every step starts a window, and an epoch has each window once in random order. This is the
     sampling of Chen et al. 2021 (arXiv 2106.01345), an episode by its length and a uniform first step,
-    without repetition. In other splits, a window starts every `context` steps, so that each step counts once.
+    without repetition. With `training.mix_lengths: true`, batches have windows of any length, as there. In
+    other splits, a window starts every `context` steps, so that each step counts once.
 
     An episode with a value that is not finite has no windows, and neither has one that is cut by the end of
     the file, because its return is unknown. `errors` contains the reasons.

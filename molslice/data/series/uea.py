@@ -30,6 +30,7 @@ SIZES = {
     "UWaveGestureLibrary": (3, 315, 8),
 }
 VARIANTS = ("_eq", "_nmv")  # copies with equal lengths, or without missing values
+SIMILAR = 10  # training cases with neighboring targets, of which each split has its fraction
 Filling = Literal["interpolate", "zero"]
 
 
@@ -82,7 +83,7 @@ class Uea(SequenceDataset):
         parts = consecutive_rows({"train": len(train.cases), "test": len(test.cases)})
         if valid_fraction == 0:
             parts["valid"] = parts["test"]
-        self.splits = division.divide(parts, self.source, strata=self.labels[:, 0])
+        self.splits = division.divide(parts, self.source, strata=self._strata(len(train.cases)))
         mean, spread = np.zeros(channels), np.ones(channels)
         meaning = problem if missing == "interpolate" else f"{problem}, missing {missing}"
         if standardize:
@@ -133,6 +134,15 @@ class Uea(SequenceDataset):
         except (OSError, ValueError) as error:
             if not _is_there(Path(root), problem):  # aeon also reads the file, which may fail
                 raise MolsliceError(f"cannot download {problem} to {root} with aeon: {error}") from error
+
+    def _strata(self, num_train: int) -> np.ndarray:
+        """Return the class of each case, or for numbers the group of training cases with similar targets."""
+        strata = self.labels[:, 0].astype(np.float64)
+        if self.kind == "regression":
+            targets = strata[:num_train]
+            ranks = np.argsort(np.argsort(targets))
+            strata[:num_train] = np.where(np.isnan(targets), np.nan, ranks // SIMILAR)
+        return strata
 
     def _set_targets(self, train: TsFile, test: TsFile) -> None:
         if train.regression != test.regression or (train.classes is None) != (test.classes is None):

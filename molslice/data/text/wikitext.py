@@ -54,7 +54,8 @@ class Wikitext(Dataset):
         test_path: Test text; optional.
         tokens: `words` (separated by white space, with `<eos>` at the end of each line, as WikiText counts),
             `characters`, or `bytes`. In a folder with both formats, words are read from `.tokens`, the
-            others from `.raw`.
+            others from `.raw`. Each line ends with one line feed, whatever its end in the file, and a byte
+            order mark is left out.
         vocabulary_size: Rows of the embedding table, including `<unk>` and the line end: the most frequent
             tokens of the training text; all others are `<unk>`. By default all tokens. If the text has
             fewer, the last rows are unused.

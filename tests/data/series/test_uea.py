@@ -156,6 +156,19 @@ def test_numbers_to_predict(tmp_path):
     assert data.spec.num_outputs == 1
 
 
+def test_validation_cases_are_drawn_from_the_whole_range_of_the_numbers(tmp_path):
+    targets = np.random.default_rng(0).permutation(100)
+    for part in ("TRAIN", "TEST"):
+        cases = "".join(f"1,2:{target}\n" for target in targets)
+        (tmp_path / f"Toy_{part}.ts").write_text("@targetlabel true\n@data\n" + cases)
+    drawn = [
+        targets[toy(tmp_path, valid_fraction=0.2, split_seed=seed).splits["valid"]] for seed in range(30)
+    ]
+    assert all(np.bincount(valid // 10).tolist() == [2] * 10 for valid in drawn)
+    assert len({*map(tuple, drawn)}) == 30
+    assert {0, 99} <= {*np.concatenate(drawn)}
+
+
 @pytest.mark.parametrize("place", ["", "Toy"])
 def test_files_may_be_compressed_and_in_a_folder_of_the_name(folder, place):
     expected = toy(folder)
