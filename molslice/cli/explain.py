@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="approximate limit of masked molecules for shapley (default: 4096 for models of molslice fit, "
-        "8192 for others); a higher limit lowers the standard errors",
+        "8192 for others, at least 16 for each group); a higher limit lowers the standard errors",
     )
     parser.add_argument("--target", metavar="NAME", help="target (needed if the model has several)")
     parser.add_argument(

@@ -267,8 +267,8 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
 
         Raises:
             MolsliceError: The data cannot be used.
-            ValueError: `y` or `standard_error` has another shape, or contains infinity, or a weight is
-                negative.
+            ValueError: `y` or `standard_error` has another shape, or contains infinity, a weight is
+                negative, or a standard error is not positive.
         """
         from molslice.data.target_values import check_outliers
 
@@ -286,10 +286,13 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
             if errors.size != targets.size or (several and errors.shape != targets.shape):
                 raise ValueError(f"standard_error has the shape {errors.shape}, but y {targets.shape}")
             errors = errors.reshape(targets.shape)
+            if (invalid := np.argwhere((errors <= 0) & np.isfinite(targets))).size:
+                place, value = int(invalid[0, 0]), errors[tuple(invalid[0])]
+                raise ValueError(f"standard_error is {value} at position {place}, expected a positive number")
         advice = "NaN" if several else "only the other rows", "outliers='keep'"
         columns = targets.reshape(len(targets), -1)
         names = _names(y, columns.shape[1])
-        check_outliers(columns, names, "the molecules", "index {}".format, self.outliers, advice)
+        check_outliers(columns, names, "the molecules", "position {}".format, self.outliers, advice)
         self._fit(
             X,
             targets,
@@ -323,7 +326,7 @@ class MolsliceRegressor(RegressorMixin, _Estimator):
         columns = cells.reshape(len(cells), -1).T
         texts = [["" if is_missing_value(cell) else str(cell) for cell in column] for column in columns]
         named = zip(texts, _names(y, len(texts)), strict=True)
-        read = [read_limits(column, name, "index {}".format) for column, name in named]
+        read = [read_limits(column, name, "position {}".format) for column, name in named]
         values = np.stack([limits.values for limits in read], axis=1)
         sides = np.stack([limits.sides for limits in read], axis=1)
         return values.reshape(cells.shape), sides.reshape(cells.shape)

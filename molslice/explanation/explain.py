@@ -65,7 +65,7 @@ def explain(
         conditions: The value of each condition, if the model takes some.
         max_evaluations: About how many molecules with masked atoms the method `shapley` may evaluate; None
             for 4,096 with a model of `molslice fit`, and for 8,192 with others. More of them lower the
-            standard errors.
+            standard errors. At least 16 are evaluated for each atom or group.
 
     Returns:
         The contributions in the unit of the target (for classes in log-odds, and in common logarithms if

@@ -82,6 +82,8 @@ def _write_onnx(program: ExportedProgram, path: Path, metadata: str) -> None:
     if written is None:
         raise AssertionError("torch.onnx.export returns a program without a path")
     model = written.model
+    shapes: dict[str | None, Any] = {value.name: value.shape for value in model.graph.inputs}
+    written.rename_axes({shapes["atoms"][0]: "B", shapes["atoms"][1]: "A", shapes["bonds"][1]: "M"})
     model.metadata_props[ONNX_METADATA] = metadata
     traversal = importlib.import_module("onnx_ir.traversal")
     for node in traversal.RecursiveGraphIterator(model.graph):  # paths of the machine that exported it

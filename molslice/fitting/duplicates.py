@@ -64,7 +64,8 @@ def merge_duplicates(
     several = [rows for rows in groups.values() if len(rows) > 1]
     if not several:
         return data.targets, data.noise
-    differing = [rows for rows in several if _differ(data.targets[rows])]
+    values = _with_contradicting_limits(data, several)
+    differing = [rows for rows in several if _differ(values[rows])]
     alike = " with one second molecule" if data.partner else ""
     alike += "" if given is None else " in the same conditions"
     count = (
@@ -80,10 +81,10 @@ def merge_duplicates(
         )
     if duplicates == "keep":
         data.findings.append(f"{count}; all are kept")
-        data.findings += _conflicts(data, differing, scale)
+        data.findings += _conflicts(data, values, differing, scale)
         return data.targets, data.noise
     data.lose(f"{count}; {_describe_merging(data.has_classes)}")
-    data.findings += _conflicts(data, differing, scale)
+    data.findings += _conflicts(data, values, differing, scale)
     merged, geometric = data.targets.copy(), data.targets.copy()
     noise = None if data.noise is None else data.noise.copy()
     for rows in several:
@@ -201,14 +202,42 @@ def find_conflicts(
     return sorted(conflicts, key=lambda conflict: -conflict.size)[:SHOWN_CONFLICTS]
 
 
-def _conflicts(data: FitData, differing: Sequence[Sequence[int]], scale: Scale | None) -> list[str]:
-    """List the largest differences between values of one molecule, with its name, the values and the rows."""
+def _with_contradicting_limits(data: FitData, molecules: Iterable[Sequence[int]]) -> np.ndarray:
+    """Return the values of all rows, and of a limit that no exact value of its molecule meets, the limit.
+
+    Args:
+        data: The rows.
+        molecules: The rows of each molecule that has several.
+
+    Returns:
+        float64 [n, T], NaN where missing.
+    """
+    values, limited = data.targets.copy(), data.limited
+    if data.bounds is None:
+        return values
+    for rows in molecules:
+        exact = np.isfinite(data.targets[rows])
+        smallest = np.where(exact, data.targets[rows], np.inf).min(0)
+        largest = np.where(exact, data.targets[rows], -np.inf).max(0)
+        lower, upper = data.bounds[:, rows]
+        compared = limited[rows] & exact.any(0) & ~data.has_classes
+        for limits, contradicts in ((lower, lower > largest), (upper, upper < smallest)):
+            values[rows] = np.where(compared & contradicts, limits, values[rows])
+    return values
+
+
+def _conflicts(
+    data: FitData, values: np.ndarray, differing: Sequence[Sequence[int]], scale: Scale | None
+) -> list[str]:
+    """List the largest differences between values of one molecule, with its name, the values and the rows.
+
+    `values` are the values as `_with_contradicting_limits` returns them.
+    """
     several_files = len({origin.file for origin, *_ in data.origins}) > 1
-    largest, lines = find_conflicts(data.targets, data.has_classes, differing, scale), []
+    largest, lines = find_conflicts(values, data.has_classes, differing, scale), []
     for index, rows, _ in largest:
-        known = [row for row in rows if np.isfinite(data.targets[row, index])]
-        names = data.types[index].class_names
-        values = [names[int(v)] if names else f"{v:g}" for v in data.targets[known, index]]
+        known = [row for row in rows if np.isfinite(values[row, index])]
+        texts = [_text(data, row, index, values[row, index]) for row in known]
         target = f", {data.names[index]}" if len(data.names) > 1 else ""
         origins = [data.origins[row][0] for row in known if data.origins]
         if several_files:
@@ -216,11 +245,20 @@ def _conflicts(data: FitData, differing: Sequence[Sequence[int]], scale: Scale |
         else:
             places = "rows " + ", ".join(str(origin.row) for origin in origins)
         where = f" ({places})" if origins else ""
-        lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(values)}{where}")
+        lines.append(f"{data.name_of(rows[0])}{target}: {', '.join(texts)}{where}")
     if len(differing) > len(largest) > 0:
         smaller = len(differing) - len(largest)
         lines.append(f"differences like these, but smaller: {counted(smaller, 'molecule')}")
     return lines
+
+
+def _text(data: FitData, row: int, index: int, value: float) -> str:
+    """Return a value of a row as text: a class, a number, or a limit such as `>10`."""
+    if names := data.types[index].class_names:
+        return names[int(value)]
+    if data.bounds is None or not data.limited[row, index]:
+        return f"{value:g}"
+    return f"{'>' if data.bounds[0, row, index] == value else '<'}{value:g}"
 
 
 def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -269,12 +307,13 @@ def _merge_limits(
         if wrong.any():
             contradicting[data.smiles[first]] = data.names[int(wrong.argmax())]
     if both:
-        data.findings.append(f"{both:,} molecules have exact values and limits; the exact values are learned")
+        have = "1 molecule has" if both == 1 else f"{both:,} molecules have"
+        data.findings.append(f"{have} exact values and limits; the exact values are learned")
     if contradicting:
         smiles, name = next(iter(contradicting.items()))
+        have = "1 molecule has" if len(contradicting) == 1 else f"{len(contradicting):,} molecules have"
         data.lose(
-            f"{len(contradicting):,} molecules have limits that contradict each other, which count as "
-            f"missing; the first: {smiles}, {name}"
+            f"{have} limits that contradict each other, which count as missing; the first: {smiles}, {name}"
         )
 
 

@@ -479,5 +479,10 @@ def _read_training_rows(folder: Path, read: Callable[[dict[str, str]], Row]) -> 
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             return [read(row) for row in csv.DictReader(stream) if row["split"] == "train"]
+    except FileNotFoundError as error:
+        raise MolsliceError(
+            f"{folder} has no {ROWS}, the training molecules to compare with; the folder of a published "
+            "model lacks it, unless the training data were published too"
+        ) from error
     except (OSError, KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
         raise MolsliceError(f"cannot read the training molecules from {file}: {error}") from error

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -102,8 +103,9 @@ def rank(
             see `read_goals`. The probability of several is the product of theirs.
         by: What comes first: `probability`, the largest probability of the goal; `value`, the best
             prediction; `improvement`, the largest expected improvement on the best measured value;
-            `uncertainty`, the widest interval, of classes the probability nearest to one half. All but the
-            first need one goal, and `value` and `improvement` one with one limit.
+            `uncertainty`, the widest interval, as a factor if logarithms were learned, of classes the
+            probability nearest to one half. All but the first need one goal, and `value` and `improvement`
+            one with one limit.
         top: Number of molecules to return, the best; None for all.
         diverse: Number of molecules to choose in place of the best ones; see `choose_diverse`. Molecules of
             the training table are left out, unless the model takes conditions.
@@ -133,7 +135,7 @@ def check_numbers(top: int | None, diverse: int | None) -> None:
     if top is not None and diverse is not None:
         raise MolsliceError("top and diverse are both given: choose one of them")
     for name, value in {"top": top, "diverse": diverse}.items():
-        if value is not None and (type(value) is not int or value < 1):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
             raise MolsliceError(f"invalid {name} {value!r}: give a positive whole number")
 
 
@@ -172,7 +174,10 @@ class Ranker:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the goals that no training value meets."""
+        """Sentences about the goals that no training value meets, limits such as `>10` left out.
+
+        Of a table with more training molecules than the domain keeps, nothing is known.
+        """
         domain = self.predictor.known_domain()
         if domain is None or domain.values is None or domain.is_sample:
             return []
@@ -187,7 +192,8 @@ class Ranker:
             ):
                 unit = self.predictor.target_units[goal.index]
                 ends = f"{known.min():.4g} to {known.max():.4g} {unit}".rstrip()
-                notes.append(f"no training value meets {goal.text}; they are from {ends}")
+                exact = "exact " * (len(known) < len(domain.values))  # others are limits or missing
+                notes.append(f"no {exact}training value meets {goal.text}; they are from {ends}")
         return notes
 
     def rank(
@@ -256,7 +262,11 @@ class Ranker:
             values = np.where(is_predicted, margins, np.nan)
         elif self.by == "improvement":
             models, difficulty = models_of(predictions)
-            improvements = calibration.expected_improvements(goal.target, models, difficulty, goal.sign)
+            domain = self.predictor.known_domain()
+            measured = None if domain is None or domain.values is None else domain.values[:, goal.index]
+            improvements = calibration.expected_improvements(
+                goal.target, models, difficulty, goal.sign, measured
+            )
             values = improvements = np.where(is_predicted, improvements, np.nan)
         elif self.by == "uncertainty":
             values = self._widths(predictions) if goal.label is None else values * (1.0 - values)

@@ -329,7 +329,7 @@ def _difference(
     sides = [(side, side.predictor.target_names.index(target)) for side in (model, reference)]
     types = [side.predictor.types[index] for side, index in sides]
     units = [side.predictor.target_units[index] for side, index in sides]
-    pair = f"{target}: no difference of {model.name} and {reference.name}, because"
+    pair = f"{target}: {model.name} and {reference.name} cannot be compared, because"
     if types[0] != types[1]:
         return f"{pair} one learns another kind of target, or other classes."
     if units[0] != units[1]:
@@ -349,7 +349,10 @@ def _difference(
     molecules = number_names(smiles, partners)[alike]
     count = len(np.unique(molecules))
     if count < FEWEST:
-        return f"{pair} they held out {count or 'none'} of the same molecules with equal values."
+        return (
+            f"{pair} they held out {count or 'none'} of the same molecules with equal values, and {FEWEST} "
+            "are needed."
+        )
     first, second = (
         _measure(side, index, of_model.predicted[at[alike]], truth, molecules, types[0].metric)
         for (side, index), of_model, at in zip(sides, kept, rows, strict=True)

@@ -266,7 +266,12 @@ class Calibration:
         return np.maximum(below_upper - below_lower, 0.0)
 
     def expected_improvements(
-        self, name: str, predictions: np.ndarray, difficulty: np.ndarray | None, sign: int
+        self,
+        name: str,
+        predictions: np.ndarray,
+        difficulty: np.ndarray | None,
+        sign: int,
+        measured: np.ndarray | None = None,
     ) -> np.ndarray:
         """Compute by how much m new rows are expected to improve on the best measured value, float64 [m].
 
@@ -278,9 +283,12 @@ class Calibration:
             predictions: As in `intervals`.
             difficulty: As in `intervals`.
             sign: 1 if larger values are better, -1 if smaller ones are.
+            measured: Measured values of other rows, float [k], NaN where missing.
         """
         target, (centers, *rows) = self._number(name, predictions, difficulty)
-        best = float((sign * target.transform(target.truth)).max(initial=-np.inf))
+        known = target.truth if measured is None else np.concatenate([target.truth, measured])
+        known = known[known > 0] if target.logarithmic else known[np.isfinite(known)]
+        best = float((sign * target.transform(known)).max(initial=-np.inf))
         return expected_excess(best, sign * centers, *rows)
 
     def _number(

@@ -297,7 +297,9 @@ def test_values_far_outside_are_refused_until_the_user_decides():
     odd[3:5] = -999
     with pytest.raises(MolsliceError) as caught:
         MolsliceRegressor(**FAST).fit(SMILES, odd)
-    assert str(caught.value).startswith("the molecules, column 'y': -999 in 2 rows (index 3, index 4): far")
+    assert str(caught.value).startswith(
+        "the molecules, column 'y': -999 in 2 rows (position 3, position 4): far"
+    )
     assert str(caught.value).endswith("give only the other rows; if it is right, give outliers='keep'")
     with pytest.raises(MolsliceError, match="column 'y1': -999 in 2 rows .* give NaN; if it is right"):
         MolsliceRegressor(**FAST).fit(SMILES, np.stack([SIZE, odd], axis=1))
@@ -364,7 +366,7 @@ def test_a_text_that_is_no_number_is_refused():
     words[3] = "n.d."
     with pytest.raises(ValueError, match="could not convert string to float: 'n.d.'"):
         MolsliceRegressor(**FAST).fit(SMILES, words)
-    with pytest.raises(MolsliceError, match=r"index 3, column 'y': 'n\.d\.' is not a number"):
+    with pytest.raises(MolsliceError, match=r"position 3, column 'y': 'n\.d\.' is not a number"):
         MolsliceRegressor(**FAST).fit(SMILES, [">10", *words[1:]])
 
 
@@ -381,8 +383,10 @@ def test_standard_errors_are_the_column_of_errors(tmp_path):
 def test_standard_errors_have_the_shape_of_y():
     with pytest.raises(ValueError, match=r"standard_error has the shape \(3,\), but y \(24,\)"):
         MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=[0.1] * 3)
-    with pytest.raises(MolsliceError, match="-1"):
-        MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=[-1.0] * ROWS)
+    with pytest.raises(
+        ValueError, match=r"standard_error is -1\.0 at position 3, expected a positive number"
+    ):
+        MolsliceRegressor(**FAST).fit(SMILES, SIZE, standard_error=[0.5] * 3 + [-1.0] * (ROWS - 3))
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

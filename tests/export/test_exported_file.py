@@ -283,6 +283,8 @@ def test_the_metadata_name_targets_units_version_and_vocabulary(exported):
     assert about["atoms"] == atom_vocabulary()
     assert about["bonds"] == bond_vocabulary()
     assert about["molslice_version"]
+    inputs = {value.name: value.shape for value in onnxruntime.InferenceSession(onnx_file).get_inputs()}
+    assert inputs == {"atoms": ["B", "A", 9], "atom_mask": ["B", "A"], "bonds": ["B", "M", 5]}
     extra = {"molslice.json": ""}
     torch.export.load(pt2_file, extra_files=extra)
     assert json.loads(extra["molslice.json"]) == about

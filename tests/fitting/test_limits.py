@@ -254,11 +254,27 @@ def test_rows_of_one_molecule(smiles, tmp_path):
     assert smiles[2] not in bounds
     assert bounds[smiles[3]] == (4.0, 4.0)
     assert bounds[smiles[4]] == (-np.inf, 1.0)
-    assert "1 molecules have exact values and limits; the exact values are learned" in data.findings
+    assert "1 molecule has exact values and limits; the exact values are learned" in data.findings
+    assert f"{smiles[0]}: 0, >100, 2 (rows 1, 41, 42)" in data.findings
     assert f"the first: {smiles[2]}, y" in next(text for text in data.losses if "contradict" in text)
     kept = read(file, "y", duplicates="keep")
     assert len(kept.smiles) == len(rows) + 5
     assert kept.limited.sum() == 10
+
+
+@pytest.mark.parametrize("duplicates", ["average", "keep"])
+def test_a_limit_that_no_exact_value_meets_is_named(smiles, tmp_path, duplicates):
+    rows = [[text, 5 + i % 9] for i, text in enumerate(smiles[:40])]
+    rows += [[smiles[0], ">1"], [smiles[1], "<8"]]  # 5 and 6 meet them
+    rows += [[smiles[2], "<-9"], [smiles[3], ">9"], [smiles[3], 8.5], [smiles[4], 9.01], [smiles[4], ">9.01"]]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y"], rows)
+    data = read(file, "y", duplicates=duplicates)
+    named = [text for text in data.findings if text.startswith(tuple(smiles[:5]))]
+    assert named == [f"{smiles[2]}: 7, <-9 (rows 3, 43)", f"{smiles[3]}: 8, >9, 8.5 (rows 4, 44, 45)"]
+    assert any(
+        "5 molecules have several rows, 3 of them with different values" in text
+        for text in (*data.findings, *data.losses)
+    )
 
 
 def test_too_few_exact_values_are_refused(smiles, tmp_path):

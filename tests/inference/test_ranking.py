@@ -12,7 +12,7 @@ import molslice
 from molslice.chem.neighbors import CountIndex, describe
 from molslice.cli import main
 from molslice.fitting.fit import fit
-from molslice.inference.goals import read_goals
+from molslice.inference.goals import models_of, read_goals
 from molslice.inference.load import load_model
 from molslice.inference.ranking import Ranker, choose_diverse, rank
 from molslice.inference.tables.ranked import rank_table
@@ -370,6 +370,39 @@ def test_it_is_in_the_package():
 def test_a_goal_in_another_unit_than_the_model_is_refused():
     with pytest.raises(MolsliceError, match=r"no target 'logS \[g/L\]'"):
         read("logS [g/L] > 4")
+
+
+def test_the_best_measured_value_is_of_all_rows_that_the_model_keeps(gap, monkeypatch):
+    calibration, domain = gap.find_calibration(), gap.known_domain()
+    held_out = calibration.targets[0].truth.max()
+    kept = domain.values[:, 0].copy()
+    kept[0] = held_out + 1.0
+    monkeypatch.setattr(domain, "values", kept[:, None])
+    scores = rank(gap, ["CC", "CCC"], "homolumogap > 3", by="improvement").scores.improvements
+    predictions = gap.predict_with_errors(["CC", "CCC"], options=gap.find_options(0.9))
+    models, difficulty = models_of(predictions)
+    expected = calibration.expected_improvements("homolumogap", models - 1.0, difficulty, 1)
+    assert (expected > 0).any()
+    np.testing.assert_allclose(scores, expected, rtol=1e-3)
+
+
+def test_limits_are_no_training_values_of_a_goal(smiles, tmp_path):
+    most = int(np.median([len(text) for text in smiles]))
+    rows = [[text, f">{most}" if len(text) > most else str(len(text))] for text in smiles]
+    pd.DataFrame(rows, columns=["smiles", "size"]).to_csv(tmp_path / "a.csv", index=False)
+    fit(tmp_path / "a.csv", "size", tmp_path / "model", members=2, encoder=None, quality="fast", quiet=True)
+    (note,) = Ranker(load_model(tmp_path / "model"), f"size > {most + 1}").notes
+    assert note.startswith(f"no exact training value meets size > {most + 1}; they are from ")
+    assert Ranker(load_model(tmp_path / "model"), f"size > {most - 5}").notes == []
+
+
+def test_a_published_fit_has_no_domain(smiles, tmp_path):
+    pd.DataFrame({"smiles": smiles, "size": [len(text) for text in smiles]}).to_csv(tmp_path / "a.csv")
+    fit(tmp_path / "a.csv", "size", tmp_path / "m", members=2, encoder=None, quality="fast", quiet=True)
+    for name in ("rows.csv", "domain.json", "domain.safetensors"):
+        (tmp_path / "m" / name).unlink(missing_ok=True)
+    with pytest.raises(MolsliceError, match=r"m has no rows\.csv, the training molecules to compare with"):
+        rank(tmp_path / "m", ["CC"], "size > 3", in_domain=True)
 
 
 def test_a_goal_that_no_training_value_meets_is_named(capsys):

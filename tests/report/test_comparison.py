@@ -112,7 +112,7 @@ def test_errors_and_settings_stand_side_by_side(compare, folder):
     assert [one["seconds"] > 0 for one in result["models"]] == [True] * 4
     # a target that the first model lacks is compared with the next one
     assert [(one["model"], one["reference"]) for one in result["differences"]] == [("b", "a"), ("d", "c")]
-    assert "size: no difference of d and a, because they held out 1 of the same" in " ".join(
+    assert "size: d and a cannot be compared, because they held out 1 of the same" in " ".join(
         result["verdict"]
     )
     assert page.count("<caption>size</caption>") == 1
@@ -137,8 +137,9 @@ def test_other_units_and_kinds_have_no_difference(compare, folder):
             assert main(["fit", str(folder / "mine.csv"), *words, *more, "--out", str(folder / name)]) == 0
     result, _ = compare("a", "meters", "classes")
     assert result["verdict"] == [
-        "size: no difference of meters and a, because their units differ: m and nm.",
-        "size: no difference of classes and a, because one learns another kind of target, or other classes.",
+        "size: meters and a cannot be compared, because their units differ: m and nm.",
+        "size: classes and a cannot be compared, because one learns another kind of target, or other "
+        "classes.",
     ]
 
 

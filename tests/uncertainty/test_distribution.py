@@ -82,6 +82,9 @@ def test_of_normal_errors_it_is_the_normal_distribution():
         distance * 0.5 * math.erfc(-distance / math.sqrt(2)) + math.exp(-0.125) / math.sqrt(2 * math.pi)
     )
     assert calibration.expected_improvements("y", near, None, 1)[0] == pytest.approx(expected, rel=0.01)
+    others = np.array([np.nan, best + 1.0, -3.0])
+    of_both = calibration.expected_improvements("y", near + 1.0, None, 1, others)
+    np.testing.assert_allclose(of_both, calibration.expected_improvements("y", near, None, 1))
 
 
 def test_limits_of_a_logarithm():

@@ -43,7 +43,8 @@ class Pcqm4m(MoleculeDataset):
     """
 
     instructions: ClassVar[str] = (
-        f"By hand: unpack {' or '.join(archive.url for archive in ARCHIVES.values())}"
+        f"By hand: unpack {' or '.join(archive.url for archive in ARCHIVES.values())}. The data of gap-xtb "
+        "are the folder data/gap_xtb_100k of the repository of molslice"
     )
 
     def __init__(
