@@ -204,8 +204,31 @@ def qm9_levers() -> str:
 
 @block
 def row_scaling() -> str:
-    """Return the error of each entry by the width and the number of training rows."""
-    entries = [entry for entry in load("row_scaling")["entries"] if entry["chosen"]]
+    """Return the errors by the number of training rows of `data/gap_xtb_100k`."""
+    return errors_by_rows("row_scaling")
+
+
+@block
+def row_scaling_qm9() -> str:
+    """Return the errors by the number of training rows of QM9."""
+    return errors_by_rows("row_scaling_qm9")
+
+
+@block
+def row_penalties() -> str:
+    """Return the penalties by the number of training rows of `data/gap_xtb_100k`."""
+    return penalties_by_rows("row_scaling")
+
+
+@block
+def row_penalties_qm9() -> str:
+    """Return the penalties by the number of training rows of QM9."""
+    return penalties_by_rows("row_scaling_qm9")
+
+
+def errors_by_rows(name: str) -> str:
+    """Return the error of each entry of a result by the width and the number of training rows."""
+    entries = [entry for entry in load(name)["entries"] if entry["chosen"]]
     numbers = sorted({entry["rows"] for entry in entries})
     rows = []
     for (label, dim), group in group_by(entries, lambda entry: (entry["label"], entry["dim"])).items():
@@ -215,10 +238,9 @@ def row_scaling() -> str:
     return markdown(["", "width", "parameters", *(f"{number:,} rows" for number in numbers)], rows)
 
 
-@block
-def row_penalties() -> str:
-    """Return the penalty of each entry by the number of training rows, and its extrapolation."""
-    fitted = load("row_scaling")["penalties"]
+def penalties_by_rows(name: str) -> str:
+    """Return the penalty of each entry of a result by the number of training rows, and its extrapolation."""
+    fitted = load(name)["penalties"]
     numbers = sorted({point["rows"] for entry in fitted for point in entry["points"]})
     rows = []
     for entry in fitted:

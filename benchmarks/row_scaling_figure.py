@@ -1,10 +1,12 @@
 """Draw the results of `row_scaling.py`: errors against rows and parameters, and penalties with their lines.
 
-Entries that were trained with one number of rows only, and not with all, are left out.
+Entries that were trained with one number of rows only, and not with all, are left out. Errors by parameters
+are drawn if a width was compared.
 
     python benchmarks/row_scaling_figure.py
+    python benchmarks/row_scaling_figure.py --qm9
 
-Writes `benchmarks/results/row_scaling.png` and `.svg`.
+Writes `row_scaling.png` and `.svg`, or `row_scaling_qm9.png` and `.svg`, in `benchmarks/results`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from penalty_law import COMPARED, FEWEST_POINTS, PAPER_PENALTY, PAPER_ROWS, PenaltyLaw, penalties
 from record import group_by, make_parser
-from row_scaling import CHEMPROP_DIM, DIM, LABELS, MAX_EXCHANGE, NAME, choose_rates
+from row_scaling import CHEMPROP_DIM, DIM, LABELS, MAX_EXCHANGE, NAME, QM9_NAME, choose_rates
 
 from molslice.figures import DPI, line_style, set_log_scale, to_picture
 from molslice.files.parsing import read_json_object
@@ -72,9 +74,7 @@ def draw_penalties(axes: Axes, runs: Sequence[Mapping[str, Any]], dim: int, labe
 
 
 def draw(result: Mapping[str, Any], suffix: str) -> bytes:
-    """Draw errors against rows, errors against parameters, and penalties."""
-    figure = Figure(figsize=(14, 5.4), dpi=DPI, layout="constrained")
-    by_rows, by_parameters, law = figure.subplots(1, 3)
+    """Draw errors against rows, errors against parameters if a width was compared, and penalties."""
     entries = [entry for entry in result["entries"] if entry["chosen"]]
     largest = max(entry["rows"] for entry in entries)
     labels = {
@@ -85,10 +85,14 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
     entries = [entry for entry in entries if entry["label"] in labels]
     narrow = [entry for entry in entries if entry["dim"] in (DIM, CHEMPROP_DIM)]
     wider = [entry for entry in entries if entry not in narrow]
-    rows = max(entry["rows"] for entry in wider or narrow)
-    widths = [entry for entry in entries if entry["rows"] == rows]
+    panels = 3 if wider else 2
+    figure = Figure(figsize=(14 * panels / 3, 5.4), dpi=DPI, layout="constrained")
+    by_rows, *by_parameters, law = figure.subplots(1, panels)
     draw_errors(by_rows, narrow, "rows", f"training rows (width {DIM})")
-    draw_errors(by_parameters, widths, "parameters", f"parameters ({rows:,} training rows)")
+    for axes in by_parameters:
+        rows = max(entry["rows"] for entry in wider)
+        widths = [entry for entry in entries if entry["rows"] == rows]
+        draw_errors(axes, widths, "parameters", f"parameters ({rows:,} training rows)")
     draw_penalties(law, choose_rates(result["runs"]), DIM, labels)
     figure.legend(*by_rows.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return to_picture(figure, suffix)
@@ -96,10 +100,13 @@ def draw(result: Mapping[str, Any], suffix: str) -> bytes:
 
 def main() -> None:
     """Draw the recorded JSON."""
-    options = make_parser(__doc__).parse_args()
-    result = read_json_object(options.out / f"{NAME}.json")
+    parser = make_parser(__doc__)
+    parser.add_argument("--qm9", action="store_true", help="draw the result on QM9")
+    options = parser.parse_args()
+    name = QM9_NAME if options.qm9 else NAME
+    result = read_json_object(options.out / f"{name}.json")
     for suffix in ("png", "svg"):
-        (options.out / f"{NAME}.{suffix}").write_bytes(draw(result, suffix))
+        (options.out / f"{name}.{suffix}").write_bytes(draw(result, suffix))
 
 
 if __name__ == "__main__":

@@ -194,19 +194,21 @@ def test_the_line_equals_the_normal_equations():
             law(points, [0.1] * len(points))
 
 
-def test_the_figure_has_the_entries_of_a_result():
+@pytest.mark.parametrize("dims", [(64,), (64, 128)])
+def test_the_figure_has_the_entries_of_a_result(dims):
     program = load_program("row_scaling_figure")
     runs = [
         {
             "label": label,
             "rows": rows,
-            "dim": 64,
+            "dim": dim,
             "seed": 0,
             "rate": "3e-3",
             "steps": 4,
             "valid_mae": 0.1,
             "test_mae": error + 100 / rows,
         }
+        for dim in dims
         for label, error in (("softmax", 0.1), ("slice_sort", 0.12))
         for rows in (1_000, 3_000, 10_000)
     ]
