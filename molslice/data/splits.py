@@ -78,7 +78,8 @@ class Division:
         """Divide rows into splits.
 
         Without strata, all fractions are of the training rows of the source. With strata, each split has its
-        fraction of every class. Test is drawn first, and the fraction of valid is of the remaining rows.
+        fraction of every class. Test is drawn first, and the fraction of valid is of the remaining rows. The
+        seed chooses the rows of a class, but not which of the classes with few rows have one in a split.
         scikit-learn's `StratifiedKFold` would assign other rows to the folds and refuse rows without a class.
 
         Args:
@@ -129,10 +130,8 @@ class Division:
         count = round(fraction * len(rows))
         ordered = self._shuffled(rows, strata)
         is_held = np.zeros(len(rows), dtype=bool)
-        # Rows are ordered by class, so evenly spaced rows are stratified. With a random start, each row is
-        # drawn with the same probability, even in a class of a single row.
-        start = np.random.default_rng((self.seed, NAMES.index(name))).random()
-        is_held[((np.arange(count) + start) * len(rows) / count).astype(np.int64)] = True
+        # rows are ordered by class, so evenly spaced rows are stratified
+        is_held[((np.arange(count) + 0.5) * len(rows) / count).astype(np.int64)] = True
         return {"train": np.sort(ordered[~is_held]), name: np.sort(ordered[is_held])}
 
     def _shuffled(self, rows: np.ndarray, strata: np.ndarray | None) -> np.ndarray:

@@ -132,18 +132,6 @@ def test_fractions_are_those_of_every_class():
         assert abs((CLASSES[splits["test"]] == number).sum() - share) <= 1
 
 
-def test_each_small_class_is_tested_with_some_seed():
-    strata = np.repeat(np.arange(100.0), 2)
-    draws = [
-        Division({"test": 0.3}, seed).divide({"train": np.arange(200)}, "", strata=strata)["test"]
-        for seed in range(60)
-    ]
-    assert {len(test) for test in draws} == {60}
-    shares = np.bincount(np.concatenate(draws), minlength=200) / 60
-    assert 0.05 < shares.min() < shares.max() < 0.6
-    assert shares.mean() == pytest.approx(0.3)
-
-
 def test_valid_rows_of_the_source_take_part_in_folds():
     splits = stratified(EACH, folds=2, fold=0, fold_over="train")
     np.testing.assert_array_equal(splits[OFFICIAL_TEST], EACH["test"])
