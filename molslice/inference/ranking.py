@@ -178,7 +178,7 @@ class Ranker:
 
         Of a table with more training molecules than the domain keeps, nothing is known.
         """
-        domain = self.predictor.known_domain()
+        domain = self.options.domain
         if domain is None or domain.values is None or domain.is_sample:
             return []
         notes = []
@@ -262,10 +262,9 @@ class Ranker:
             values = np.where(is_predicted, margins, np.nan)
         elif self.by == "improvement":
             models, difficulty = models_of(predictions)
-            domain = self.predictor.known_domain()
-            measured = None if domain is None or domain.values is None else domain.values[:, goal.index]
+            known = None if self.options.domain is None else self.options.domain.values
             improvements = calibration.expected_improvements(
-                goal.target, models, difficulty, goal.sign, measured
+                goal.target, models, difficulty, goal.sign, None if known is None else known[:, goal.index]
             )
             values = improvements = np.where(is_predicted, improvements, np.nan)
         elif self.by == "uncertainty":
