@@ -68,11 +68,10 @@ def merge_duplicates(
     differing = [rows for rows in several if _differ(values[rows])]
     alike = " with one second molecule" if data.partner else ""
     alike += "" if given is None else " in the same conditions"
-    count = (
-        f"1 molecule has several rows{alike}, with {'different' if differing else 'equal'} values"
+    count = f"{_molecules_have(len(several))} several rows{alike}, " + (
+        f"with {'different' if differing else 'equal'} values"
         if len(several) == 1
-        else f"{len(several):,} molecules have several rows{alike}, {len(differing):,} of them with "
-        "different values"
+        else f"{len(differing):,} of them with different values"
     )
     if duplicates == "refuse":
         first = " and ".join(dict.fromkeys(data.smiles[row] for row in several[0][:2]))
@@ -256,9 +255,13 @@ def _text(data: FitData, row: int, index: int, value: float) -> str:
     """Return a value of a row as text: a class, a number, or a limit such as `>10`."""
     if names := data.types[index].class_names:
         return names[int(value)]
-    if data.bounds is None or not data.limited[row, index]:
+    if data.bounds is None or np.isfinite(data.targets[row, index]):
         return f"{value:g}"
     return f"{'>' if data.bounds[0, row, index] == value else '<'}{value:g}"
+
+
+def _molecules_have(count: int) -> str:
+    return "1 molecule has" if count == 1 else f"{count:,} molecules have"
 
 
 def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -307,13 +310,12 @@ def _merge_limits(
         if wrong.any():
             contradicting[data.smiles[first]] = data.names[int(wrong.argmax())]
     if both:
-        have = "1 molecule has" if both == 1 else f"{both:,} molecules have"
-        data.findings.append(f"{have} exact values and limits; the exact values are learned")
+        data.findings.append(f"{_molecules_have(both)} exact values and limits; the exact values are learned")
     if contradicting:
         smiles, name = next(iter(contradicting.items()))
-        have = "1 molecule has" if len(contradicting) == 1 else f"{len(contradicting):,} molecules have"
         data.lose(
-            f"{have} limits that contradict each other, which count as missing; the first: {smiles}, {name}"
+            f"{_molecules_have(len(contradicting))} limits that contradict each other, which count as "
+            f"missing; the first: {smiles}, {name}"
         )
 
 
