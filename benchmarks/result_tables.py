@@ -202,30 +202,6 @@ def qm9_levers() -> str:
     return markdown(["", "parameters", "seconds", "valid MAE (eV)", "test MAE (eV)"], rows)
 
 
-@block
-def row_scaling() -> str:
-    """Return the errors by the number of training rows of `data/gap_xtb_100k`."""
-    return errors_by_rows("row_scaling")
-
-
-@block
-def row_scaling_qm9() -> str:
-    """Return the errors by the number of training rows of QM9."""
-    return errors_by_rows("row_scaling_qm9")
-
-
-@block
-def row_penalties() -> str:
-    """Return the penalties by the number of training rows of `data/gap_xtb_100k`."""
-    return penalties_by_rows("row_scaling")
-
-
-@block
-def row_penalties_qm9() -> str:
-    """Return the penalties by the number of training rows of QM9."""
-    return penalties_by_rows("row_scaling_qm9")
-
-
 def errors_by_rows(name: str) -> str:
     """Return the error of each entry of a result by the width and the number of training rows."""
     entries = [entry for entry in load(name)["entries"] if entry["chosen"]]
@@ -255,6 +231,11 @@ def penalties_by_rows(name: str) -> str:
         last = f"{limits['penalty']:+.0%} ({limits['low']:+.0%} to {limits['high']:+.0%})" if limits else "-"
         rows.append([entry_name(entry["label"]), str(entry["dim"]), *shown, last])
     return markdown(["", "width", *(f"{number:,} rows" for number in numbers), "line at 3 million"], rows)
+
+
+for _data in ("", "_qm9"):
+    TABLES[f"row_scaling{_data}"] = partial(errors_by_rows, f"row_scaling{_data}")
+    TABLES[f"row_penalties{_data}"] = partial(penalties_by_rows, f"row_scaling{_data}")
 
 
 def entry_name(label: str) -> str:
