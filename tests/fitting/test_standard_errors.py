@@ -9,19 +9,19 @@ from molslice.tasks.standard_errors import MeasuredMetric
 
 @pytest.mark.parametrize("truth", [[1.0, 1.0], [np.nan, np.nan]])
 def test_an_area_of_one_class_has_no_standard_error(truth):
-    found = MeasuredMetric.of("classification", np.zeros(2), np.array(truth), np.arange(2))
-    assert np.isnan([found.value, found.standard_error]).all()
-    errors = measure_errors(found, 5, {"fit": found})["standard_errors"]
+    undefined = MeasuredMetric.of("classification", np.zeros(2), np.array(truth), np.arange(2))
+    assert np.isnan([undefined.value, undefined.standard_error]).all()
+    errors = measure_errors(undefined, 5, {"fit": undefined})["standard_errors"]
     assert errors == {"cross_validated": None, "test": {"fit": None}}
 
 
 def test_the_spread_of_many_rows_is_the_least_for_a_few_held_out_rows():
     many = MeasuredMetric(1.0, 0.1, 400.0)
     calm, wild = MeasuredMetric(0.6, 0.2, 25.0), MeasuredMetric(1.9, 0.9, 25.0)
-    found = measure_errors(many, 5, {"fit": calm, "forest": MeasuredMetric(0.7, 0.3, 25.0)})
-    assert found["cross_validated"] == 1.0
-    assert found["test"] == {"fit": 0.6, "forest": 0.7}
-    errors = found["standard_errors"]
+    described = measure_errors(many, 5, {"fit": calm, "forest": MeasuredMetric(0.7, 0.3, 25.0)})
+    assert described["cross_validated"] == 1.0
+    assert described["test"] == {"fit": 0.6, "forest": 0.7}
+    errors = described["standard_errors"]
     assert errors["cross_validated"] == pytest.approx(0.15)  # times 1.5 for five folds
     assert errors["test"] == pytest.approx({"fit": 0.4, "forest": 0.4})  # 0.1 * sqrt(400 / 25)
     errors = measure_errors(many, 5, {"fit": wild, "forest": calm})["standard_errors"]
