@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from molslice.files.urls import File
-    from molslice.report.training import AnyPredictor
+    from molslice.inference.load import AnyPredictor
 
 AUTO = "auto"
 LARGEST = 2**63 - 1

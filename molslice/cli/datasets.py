@@ -103,11 +103,7 @@ def _settings_of_fit(predictor: "FittedPredictor") -> list[tuple[str, str]]:
     return settings
 
 
-def _build(
-    predictor: "Predictor",
-    data: "DataConfig",
-    given: dict[str, str],
-) -> "Dataset":
+def _build(predictor: "Predictor", data: "DataConfig", given: dict[str, str]) -> "Dataset":
     """Build the data; find the column of SMILES of a table that lacks the column of the training.
 
     Raises:
@@ -150,11 +146,7 @@ def _check_decimal_comma(
             check_decimal_comma(table, columns, option="--data.decimal")
 
 
-def _check_units(
-    predictor: "Predictor",
-    dataset: "Dataset",
-    given: dict[str, str],
-) -> None:
+def _check_units(predictor: "Predictor", dataset: "Dataset", given: dict[str, str]) -> None:
     """Refuse another table of a fit whose columns of units have another unit than the predictions."""
     from molslice.chem.concentrations import is_same_unit
     from molslice.data.molecules.csv import Csv

@@ -26,7 +26,7 @@ from molslice.cli.console import tell, tell_refusals, tell_trained, text_table, 
 if TYPE_CHECKING:
     from molslice.data.base import Dataset
     from molslice.inference.base import Predictor
-    from molslice.report.training import AnyPredictor
+    from molslice.inference.load import AnyPredictor
 
 SUMMARY = "measure the error of a trained model"
 EXAMPLE = """\

@@ -16,7 +16,7 @@ from molslice.inference.base import Predictor
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import number_molecules
-from molslice.inference.load import NetworkPredictor
+from molslice.inference.load import AnyPredictor, NetworkPredictor
 from molslice.inference.predictions import NOT_FINITE
 from molslice.model.count import parameters_by_part
 from molslice.tasks import TASKS
@@ -36,7 +36,7 @@ KIND_NAMES = {
 
 
 def evaluate(
-    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
+    predictor: AnyPredictor,
     dataset: Dataset,
     split: str = "test",
     *,

@@ -12,10 +12,8 @@ from molslice.data.molecules.base import ArraysOnly, MoleculeDataset
 from molslice.data.molecules.fragments import choose_fragments
 from molslice.inference.base import Predictor
 from molslice.inference.domain import TrainingDomain
-from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import load_model
-from molslice.inference.network import NetworkPredictor
+from molslice.inference.load import AnyPredictor, load_model
 from molslice.inference.options import PredictionOptions
 from molslice.tasks.targets import TargetInfo
 from molslice.types import MolsliceError
@@ -116,7 +114,7 @@ def _has_intervals(targets: TargetInfo, dataset: Dataset) -> bool:
 
 
 def calibrate(
-    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
+    predictor: AnyPredictor,
     dataset: Dataset,
     split: str = SPLIT,
     *,

@@ -19,9 +19,7 @@ from molslice.files.hub import hub_library
 from molslice.folders.ensemble import is_ensemble, member_folders
 from molslice.folders.fitted import is_fitted_folder, read_fitted
 from molslice.folders.run import SUMMARY, read_summary
-from molslice.inference.ensemble import EnsemblePredictor
-from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import NetworkPredictor, find_model, load_model
+from molslice.inference.load import AnyPredictor, find_model, load_model
 from molslice.pretrained import pretrained_names
 from molslice.tasks.metrics import METRIC_LABELS, with_unit
 from molslice.types import MolsliceError
@@ -50,7 +48,7 @@ def from_pretrained(
     device: torch.device | str = "cpu",
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
+) -> AnyPredictor:
     """Load a model from a folder, by the name of a shipped model, or from the Hugging Face Hub.
 
     Args:

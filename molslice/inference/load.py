@@ -25,6 +25,8 @@ from molslice.inference.network import NetworkPredictor
 from molslice.pretrained import find_pretrained, is_shipped, pretrained_names
 from molslice.types import MolsliceError
 
+AnyPredictor = NetworkPredictor | FittedPredictor | EnsemblePredictor
+
 
 def load_model(
     name_or_path: str | Path,
@@ -32,7 +34,7 @@ def load_model(
     *,
     fragment: str | None = None,
     wildcards: str | None = None,
-) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
+) -> AnyPredictor:
     """Load a trained model.
 
     Args:
@@ -57,9 +59,7 @@ def load_model(
     return predictor
 
 
-def _load_folder(
-    path: Path, name: str, target: torch.device
-) -> NetworkPredictor | FittedPredictor | EnsemblePredictor:
+def _load_folder(path: Path, name: str, target: torch.device) -> AnyPredictor:
     if is_fitted_folder(path):
         model = read_fitted(path)
         if not model.needs_encoder:

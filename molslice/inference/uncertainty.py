@@ -8,11 +8,10 @@ import numpy as np
 
 from molslice.data.base import Dataset
 from molslice.data.molecules.base import MoleculeDataset
-from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_split, check_targets
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import Groups, find_groups, number_molecules
-from molslice.inference.network import NetworkPredictor
+from molslice.inference.load import AnyPredictor
 from molslice.inference.options import PredictionOptions, add_intervals
 from molslice.inference.predictions import NOT_FINITE, Predictions
 from molslice.number_text import format_metric
@@ -35,7 +34,7 @@ CALIBRATED_ON = ("train", "valid")
 
 
 def evaluate_uncertainty(
-    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
+    predictor: AnyPredictor,
     dataset: Dataset,
     split: str = "test",
     *,

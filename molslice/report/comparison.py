@@ -17,9 +17,10 @@ from molslice.fitting.card import NAMES, STANDARD_ERROR
 from molslice.folders.fitted import HELD_OUT, ROWS
 from molslice.inference.fitted import FittedPredictor
 from molslice.inference.groups import number_names
+from molslice.inference.load import AnyPredictor
 from molslice.report.measure import MeasuredModel, read_rows
 from molslice.report.page import Html, page, paragraph, section, table
-from molslice.report.training import AnyPredictor, networks_of, short_name
+from molslice.report.training import networks_of, short_name
 from molslice.report.verdict import CLEAR, ROUGH, SMALL
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.tasks.standard_errors import MeasuredMetric, measure_rows

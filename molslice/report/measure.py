@@ -14,11 +14,10 @@ from molslice.data.molecules.base import MoleculeDataset
 from molslice.files.received import check_received
 from molslice.folders.fitted import HELD_OUT, ROW_COLUMNS, ROWS, row_columns
 from molslice.folders.limit_cells import limit_columns, read_limit
-from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.evaluate import check_targets, count_trained
 from molslice.inference.fitted import FittedPredictor, prediction_row_columns
 from molslice.inference.groups import number_molecules, number_names
-from molslice.inference.load import NetworkPredictor
+from molslice.inference.load import AnyPredictor
 from molslice.inference.uncertainty import evaluate_uncertainty, score_learned_rows, two_classes
 from molslice.tasks.target_types import TargetType, column_slices
 from molslice.types import MoleculeArrays, MolsliceError
@@ -108,7 +107,7 @@ class MeasuredModel:
         threshold: The probability of class 1 above which it is predicted.
     """
 
-    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor
+    predictor: AnyPredictor
     dataset: MoleculeDataset
     splits: tuple[SplitPredictions, ...]
     is_own: bool = True
@@ -200,7 +199,7 @@ class MeasuredModel:
 
 
 def measure(
-    predictor: NetworkPredictor | EnsemblePredictor | FittedPredictor,
+    predictor: AnyPredictor,
     dataset: Dataset,
     most_rows: int,
     *,

@@ -12,6 +12,7 @@ from molslice.chem.drawing import draw_smiles
 from molslice.chem.smiles import ChemError
 from molslice.files.atomic import write_atomically
 from molslice.folders.results import results_folder
+from molslice.inference.load import AnyPredictor
 from molslice.report.charts import draw_suspects
 from molslice.report.page import (
     Html,
@@ -29,7 +30,7 @@ from molslice.report.page import (
 from molslice.report.pair_changes import PairChange
 from molslice.report.suspects import Examined, Suspect
 from molslice.report.table_rows import TableRow
-from molslice.report.training import AnyPredictor, short_name
+from molslice.report.training import short_name
 from molslice.tasks.metrics import with_unit
 from molslice.uncertainty.rounding import rounded_error
 

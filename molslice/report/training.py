@@ -16,7 +16,7 @@ from molslice.fitting.columns import names_without_units
 from molslice.folders.run import METRICS
 from molslice.inference.ensemble import EnsemblePredictor
 from molslice.inference.fitted import FittedPredictor
-from molslice.inference.load import NetworkPredictor
+from molslice.inference.load import AnyPredictor, NetworkPredictor
 from molslice.model.count import parameters_by_part
 from molslice.number_text import counted
 from molslice.report.charts import Curves, draw_curves
@@ -34,7 +34,6 @@ from molslice.tasks.metrics import METRIC_LABELS, format_metric, with_unit
 from molslice.training.records import read_metrics
 from molslice.version import __version__
 
-AnyPredictor = NetworkPredictor | EnsemblePredictor | FittedPredictor
 MOST_CURVES = 6
 FIT_OPTIONS = (
     *("delimiter", "decimal", "outliers", "scale", "split", "by", "groups", "duplicates"),

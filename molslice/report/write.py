@@ -5,11 +5,11 @@ from pathlib import Path
 
 from molslice.data.base import Dataset
 from molslice.files.atomic import write_atomically
+from molslice.inference.load import AnyPredictor
 from molslice.report.measure import THRESHOLD, MeasuredModel, measure
 from molslice.report.page import Html, page, paragraph, section
 from molslice.report.sections import SECTIONS
 from molslice.report.training import (
-    AnyPredictor,
     networks_of,
     parameters,
     recorded_errors,
