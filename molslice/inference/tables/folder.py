@@ -86,9 +86,9 @@ def predict_folder(
         The report of all files, with the columns and findings of the first, and the outputs.
 
     Raises:
-        MolsliceError: Two files would have the same output, the folder holds a model or a store, outputs
-            in it are of another model, other options or another input, all outputs exist, or as in
-            `predict_table`. Finished outputs stay.
+        MolsliceError: Two files would have the same output, an output would replace an input or a file that
+            is not an output, the folder holds a model or a store, outputs in it are of another model, other
+            options or another input, all outputs exist, or as in `predict_table`. Finished outputs stay.
     """
     pairs = _pairs(find_files(sources), folder)
     check_results_folder(folder)
@@ -100,9 +100,8 @@ def predict_folder(
     reading = {"smiles_column": smiles_column, "delimiter": delimiter}
     chosen = {name: value for name, value in reading.items() if value}
     identity = {**prediction_identity(predictor, options), **chosen}
-    if resume:
-        for source, target in pairs:
-            check_source([source], target)
+    for _, target in pairs:
+        check_source([source for source, _ in pairs], target)
     present = {target.name for _, target in pairs if target.exists()}
     left = [(source, target) for source, target in pairs if not (resume and target.name in present)]
     _update_record(folder, identity, pairs, present, resume=resume)
@@ -159,7 +158,8 @@ def _update_record(
         resume: Whether they are finished, and not to be replaced.
 
     Raises:
-        MolsliceError: Outputs are of another model, other options or another input, or nothing says of what.
+        MolsliceError: Outputs are of another model, other options or another input, nothing says of what, or
+            a file that would be replaced is not an output.
     """
     keeps = resume and bool(present)
     known = _read_record(folder, needed=keeps)
@@ -172,8 +172,14 @@ def _update_record(
     ]
     if (keeps or names) and (words := describe_difference(known, identity)):
         raise MolsliceError(f"the outputs in {folder} are of another {words}; {ADVICE}")
+    has_names = bool(inputs) or not known  # earlier versions recorded no inputs
     for source, target in pairs:
         before = inputs.get(target.name)
+        if has_names and before is None and target.name in present and not resume:
+            raise MolsliceError(
+                f"{target} is not an output of an earlier prediction, and would be replaced; move it, or "
+                "choose another folder"
+            )
         now = file_size(source) if isinstance(before, int) else states[target.name]
         if before in (None, now) or target.name not in present:
             continue

@@ -108,10 +108,26 @@ def test_what_does_not_go_together(model, parts, monkeypatch, capsys, options, m
     assert message in capsys.readouterr().err
 
 
-def test_an_output_that_would_replace_its_input_is_refused(model, parts, capsys):
-    assert main(["predict", str(model), "--input", str(parts / "a.csv"), "--output", str(parts)]) == 1
-    assert "the output would replace the input" in capsys.readouterr().err
-    assert (parts / "a.csv").read_text().startswith("smiles\n")
+@pytest.mark.parametrize("pattern", ["a.csv", "*"])
+def test_an_input_is_never_replaced_or_removed(model, parts, capsys, pattern):
+    files = {path.name: path.read_text() for path in parts.iterdir()}
+    for _ in range(2):  # the second time, the input is another one than before
+        assert main(["predict", str(model), "--input", str(parts / pattern), "--output", str(parts)]) == 1
+        assert "a.csv: the output would replace the input" in capsys.readouterr().err
+        assert {path.name: path.read_text() for path in parts.iterdir()} == files
+        files["a.csv"] += "CCO\n"
+        (parts / "a.csv").write_text(files["a.csv"])
+
+
+def test_a_file_that_is_not_an_output_is_not_replaced(model, parts, capsys):
+    (parts / "b.csv").write_text("measured\n1\n")
+    words = ["predict", str(model), "--input", str(parts / "b.smi"), "--output", str(parts)]
+    assert main(words) == 1
+    assert "b.csv is not an output of an earlier prediction, and would be" in capsys.readouterr().err
+    assert (parts / "b.csv").read_text() == "measured\n1\n"
+    (parts / "b.csv").unlink()
+    for _ in range(2):  # an output is replaced
+        assert main(words) == 0
 
 
 def test_an_input_is_not_taken_for_a_finished_output(model, parts, capsys):
@@ -164,6 +180,9 @@ def test_outputs_of_another_model_are_not_resumed(model, parts, tmp_path, capsys
     assert main([*command, "--resume"]) == 1
     assert "has outputs, but no .prediction.json that says what made them" in capsys.readouterr().err
     assert not (folder / "b.csv").exists()
+    assert main(command) == 1
+    assert "a.csv is not an output of an earlier prediction, and would be replaced" in capsys.readouterr().err
+    (folder / "a.csv").unlink()
     assert main(command) == 0  # from the beginning
     assert (folder / "b.csv").exists()
 
