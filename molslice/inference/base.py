@@ -479,7 +479,8 @@ class Predictor(ABC):
                 done.append(predictions)
                 bar.update(len(predictions.errors))
         names = tuple(map(tuple, self.table_columns(options)))
-        return replace(Predictions.concatenate(done), smiles=list(map(str, rows)), names=names, index=index)
+        texts = [row.written if isinstance(row, Unreadable) else str(row) for row in rows]
+        return replace(Predictions.concatenate(done), smiles=texts, names=names, index=index)
 
 
 def _predict_chunk(smiles: list[str]) -> Predictions:

@@ -71,6 +71,13 @@ def test_the_index_of_pandas_is_kept(model):
     assert predictor.predict_with_errors([], conditions={"T": 1.0}).to_frame().empty
 
 
+def test_a_row_that_a_condition_refuses_keeps_its_smiles(model):
+    table = pd.DataFrame({"smiles": ["CCO", "CCN"], "T": [1.0, 999.0]})
+    frame = load_model(model / "warm").predict_with_errors(table).to_frame()
+    assert frame["smiles"].tolist() == ["CCO", "CCN"]
+    assert frame["error"].tolist() == [None, "T 999 is far outside the training rows, 0 to 6"]
+
+
 def test_a_chunk_is_no_table():
     with pytest.raises(MolsliceError, match="no SMILES; take the result of predict_with_errors"):
         Predictions(np.zeros((1, 1), np.float32), [None]).to_frame()

@@ -243,7 +243,7 @@ def conditioned_rows(
                 raise MolsliceError(f"no SMILES in {partner}")
             rows.append(Conditioned(text, values, second))
         except MolsliceError as error:
-            rows.append(Unreadable(str(error)))
+            rows.append(Unreadable(str(error), written=str(text)))
     return rows
 
 

@@ -28,18 +28,20 @@ class Unreadable(str):
 
     Attributes:
         reason: Why the row cannot be read.
+        written: What the cell says, if that can be read.
     """
 
     reason: str
+    written: str
 
-    def __new__(cls, reason: str) -> Self:
+    def __new__(cls, reason: str, written: str = "") -> Self:
         """Create an empty text with a reason."""
         cell = super().__new__(cls)
-        cell.reason = reason
+        cell.reason, cell.written = reason, written
         return cell
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self.reason,)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (self.reason, self.written)
 
 
 def trimmed(text: str) -> str:

@@ -23,6 +23,7 @@ from molslice.data.molecules.conditions import Conditioned
 from molslice.files.atomic import write_atomically
 from molslice.files.lock import LOCK, lock_folder
 from molslice.files.parsing import read_json_object
+from molslice.files.tables import Unreadable
 from molslice.inference.predictions import TableRows
 from molslice.types import MolsliceError
 
@@ -197,7 +198,12 @@ def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def smiles_checksum(smiles: Sequence[str]) -> str:
     """Return a checksum of the SMILES of a chunk, and of what its rows have besides."""
-    texts = (
-        f"{text} {text.values} {text.partner}" if isinstance(text, Conditioned) else text for text in smiles
-    )
-    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+    texts = json.dumps(list(map(_content, smiles)))
+    return hashlib.sha256(texts.encode()).hexdigest()
+
+
+def _content(row: str) -> str | list[Any]:
+    """Return a row as JSON values."""
+    if isinstance(row, Conditioned):
+        return [str(row), row.values, row.partner]
+    return [row.reason] if isinstance(row, Unreadable) else row

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from molslice.data.molecules.conditions import Conditioned
+from molslice.files.tables import Unreadable
 from molslice.fitting.fit import fit
 from molslice.inference.load import load_model
 from molslice.inference.predictions import TableRows
-from molslice.inference.tables.chunk_log import CHECKSUM_BYTES, LENGTH_BYTES, ChunkLog
+from molslice.inference.tables.chunk_log import CHECKSUM_BYTES, LENGTH_BYTES, ChunkLog, smiles_checksum
 from molslice.inference.tables.table import predict_table
 from molslice.types import MolsliceError
 from tests.inference.models import embedded_smiles
@@ -181,3 +183,20 @@ def test_records_before_the_damage_are_kept_and_the_others_are_written_again(tmp
         for rows in ROWS[1:]:
             log.add(["CCO"], rows)
     assert chunks.read_bytes() == content
+
+
+def test_the_checksum_of_a_chunk_depends_on_all_that_its_rows_have():
+    rows = [
+        "",
+        "C",
+        Unreadable("T is missing"),
+        Unreadable("T 9 is far outside"),
+        Conditioned("C", (1.0,)),
+        Conditioned("C", (2.0,)),
+        Conditioned("C", (1.0,), "O"),
+    ]
+    chunks = [*([row] for row in rows), ["C", "C"], ["C\nC"], ["C\n", "C"]]
+    assert len(set(map(smiles_checksum, chunks))) == len(chunks)
+    assert smiles_checksum(["C", Conditioned("C", (float("nan"),))]) == smiles_checksum(
+        ["C", Conditioned("C", (float("nan"),))]
+    )
