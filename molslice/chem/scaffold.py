@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from molslice.chem.canonical import CanonicalMolecule, canonical_molecule, canonical_unguarded
 from molslice.chem.rebuild import rebuild
-from molslice.chem.smiles import ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+from molslice.chem.smiles import ChemError, quiet_rdkit
 from molslice.types import MoleculeArrays
 
 SCAFFOLD_GROUPS = ("known scaffold", "new scaffold", "no rings")
@@ -22,12 +22,12 @@ def scaffolds(smiles: Iterable[str | None]) -> list[str]:
 
     The scaffold is empty for a molecule without rings and for an invalid SMILES.
     """
-    return [_scaffold(_parse, text) for text in smiles]
+    return [_scaffold(canonical_molecule, text) for text in smiles]
 
 
 def scaffolds_of_arrays(molecules: Iterable[MoleculeArrays]) -> list[str]:
     """Find the scaffold of each molecule from its arrays; see `scaffolds`."""
-    return [_scaffold(lambda arrays: rebuild(arrays).mol, molecule) for molecule in molecules]
+    return [_scaffold(_rebuild, molecule) for molecule in molecules]
 
 
 def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
@@ -46,15 +46,15 @@ def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str,
     return {group: kinds == group for group in SCAFFOLD_GROUPS}
 
 
-def _parse(smiles: str | None) -> Chem.Mol:
-    mol = parse_unguarded(smiles)
-    drop_atom_maps(mol)
-    return mol
+def _rebuild(molecule: MoleculeArrays) -> CanonicalMolecule:
+    with quiet_rdkit():
+        return canonical_unguarded(rebuild(molecule).mol, None)
 
 
-def _scaffold(read: Callable[[Any], Chem.Mol], source: object) -> str:
+def _scaffold(read: Callable[[Any], CanonicalMolecule], source: object) -> str:
+    # the molecule is canonical, because a side chain that is cut from an atom in brackets may leave a radical
     try:
         with quiet_rdkit():  # RDKit cannot sanitize the scaffolds of some radicals and metals
-            return MurckoScaffold.MurckoScaffoldSmiles(mol=read(source), includeChirality=False)
+            return MurckoScaffold.MurckoScaffoldSmiles(mol=read(source).mol, includeChirality=False)
     except ChemError:
         return ""

@@ -1,9 +1,12 @@
 """Bemis-Murcko scaffolds."""
 
 import pytest
+from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molslice.chem.scaffold import scaffold_groups, scaffolds
+from molslice.chem.featurize import molecule_arrays
+from molslice.chem.scaffold import scaffold_groups, scaffolds, scaffolds_of_arrays
+from tests.real_data import embedded_smiles
 
 
 def test_scaffolds_keep_rings_and_linkers():
@@ -38,6 +41,38 @@ def test_what_cannot_be_read_has_no_scaffold(capfd):
 )
 def test_stereo_isotopes_and_atom_maps_make_no_other_scaffold(smiles, scaffold):
     assert scaffolds([smiles]) == [scaffold]
+
+
+def spellings(smiles):
+    mol = Chem.MolFromSmiles(smiles)
+    yield smiles
+    yield Chem.MolToSmiles(mol, allHsExplicit=True)
+    yield Chem.MolToSmiles(Chem.AddHs(mol))
+    yield from Chem.MolToRandomSmilesVect(mol, 3, randomSeed=11)
+    for atom in mol.GetAtoms():
+        atom.SetAtomMapNum(atom.GetIdx() + 1)
+    yield Chem.MolToSmiles(mol)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "scaffold"),
+    [
+        ("CC=C1CCCCC1", "C=C1CCCCC1"),
+        ("CN=C1CCCCC1", "N=C1CCCCC1"),
+        ("CC(=C1CCCC1)c1ccccc1", "C(=C1CCCC1)c1ccccc1"),
+        ("CC[C@H]1CCCC1=NO", "N=C1CCCC1"),
+        ("CC=[N+]1CCCC1", "C=[N+]1CCCC1"),
+    ],
+)
+def test_a_scaffold_does_not_depend_on_the_spelling(smiles, scaffold):
+    written = list(spellings(smiles))
+    assert scaffolds(written) == [scaffold] * len(written)
+    assert scaffolds_of_arrays([molecule_arrays(smiles)]) == [scaffold]
+
+
+def test_scaffolds_of_data_do_not_depend_on_the_spelling():
+    for smiles in embedded_smiles()[::150]:
+        assert len(set(scaffolds(spellings(smiles)))) == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
