@@ -1,7 +1,8 @@
 """Train and compare attentions: parameters and error for the same budget, over seeds or folds."""
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,8 +173,8 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = 
         curves: Whether to also write the training curves, as `compare_attentions` does.
 
     Raises:
-        MolsliceError: A run is not finished or is named twice, or runs have other targets, rows or splits, or
-            the metrics of a run cannot be read.
+        MolsliceError: A run is not finished or is named twice, or runs have other targets, rows, splits or
+            folds, or the metrics of a run cannot be read.
     """
     folder = Path(out)
     known: dict[Path, Path | str] = {}
@@ -186,6 +187,7 @@ def compare_runs(runs: Sequence[Path | str], out: Path | str, *, curves: bool = 
     folds = [config.data.options.get("fold") for config, _ in finished]
     _check_same_data([Path(run) for run in runs], folds)
     labels = labels_of([_on_any_fold(config) for config, _ in finished], folds)
+    _check_folds(runs, labels, [config for config, _ in finished])
     comparison = Comparison()
     for run, label, fold, (config, summary) in zip(runs, labels, folds, finished, strict=True):
         comparison.results.append(Result.of_run(label, Path(run), config.data.name, summary, fold))
@@ -215,6 +217,33 @@ def _check_same_data(runs: Sequence[Path], folds: Sequence[int | None]) -> None:
                     f"{run} and {other} were trained on data with different {' and '.join(different)}; only "
                     "runs on the same data can be compared"
                 )
+
+
+def _check_folds(runs: Sequence[Path | str], labels: Sequence[str], configs: Sequence[RunConfig]) -> None:
+    """Refuse runs with another number of folds, and labels that were tested on different folds."""
+    run_of_number: dict[int, Path | str] = {}
+    tested: dict[str, set[int]] = {}
+    for run, label, config in zip(runs, labels, configs, strict=True):
+        options = config.data.options
+        if options.get("fold") is not None:
+            run_of_number.setdefault(options["folds"], run)
+            tested.setdefault(label, set()).add(options["fold"])
+    if len(run_of_number) > 1:
+        (number, run), (other_number, other) = list(run_of_number.items())[:2]
+        raise MolsliceError(
+            f"data.folds is {number} in {run} and {other_number} in {other}; only runs with the same number "
+            "of folds can be compared"
+        )
+    for (first, expected), (label, folds) in itertools.pairwise(tested.items()):
+        if folds != expected:
+            raise MolsliceError(
+                f"{first} was tested on {_fold_names(expected)} and {label} on {_fold_names(folds)}; a mean "
+                "over folds needs the same folds"
+            )
+
+
+def _fold_names(folds: Collection[int]) -> str:
+    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, sorted(folds)))}"
 
 
 def _plan(entry: Entry, folder: Path, seeds: int, folds: int | None) -> Iterator[_Planned]:

@@ -125,6 +125,31 @@ def test_finished_folds_share_a_line(texts, tmp_path):
         compare_runs([*runs, tmp_path / "seeds" / "runs" / "softmax" / "seed0"], tmp_path / "mixed")
 
 
+def test_runs_on_different_folds_are_refused(texts, tmp_path):
+    for folds in (2, 3):
+        compare_attentions(texts, "softmax,identity", tmp_path / f"{folds}", folds=folds, quiet=True)
+    softmax, identity = (
+        [tmp_path / f"3/runs/{name}/fold{k}" for k in range(3)] for name in ("softmax", "identity")
+    )
+    of_two = tmp_path / "2/runs/identity/fold1"
+    same = "a mean over folds needs the same folds$"
+    for runs, message in [
+        ([softmax[0], identity[1]], f"^softmax was tested on fold 0 and identity on fold 1; {same}"),
+        (
+            [*softmax, *identity[1:]],
+            f"^softmax was tested on folds 0, 1, 2 and identity on folds 1, 2; {same}",
+        ),
+        (
+            [softmax[0], of_two],
+            f"^data.folds is 3 in {softmax[0]} and 2 in {of_two}; only runs with the same",
+        ),
+    ]:
+        with pytest.raises(MolsliceError, match=message):
+            compare_runs(runs, tmp_path / "out")
+    result = compare_runs([*softmax[1:], *identity[1:]], tmp_path / "out")
+    assert [line.folds for line in result.lines()] == [2, 2]
+
+
 def test_folds_that_cannot_be(texts, tmp_path, monkeypatch, build_config, write_config):
     monkeypatch.setattr(compare, "train", pytest.fail)
     molecules = write_config(build_config(), tmp_path / "molecules.yaml")
