@@ -91,7 +91,7 @@ def table(properties: Schema, required: Iterable[str] = ("data", "model")) -> st
 def attention_table(attentions: list[tuple[str, Schema]]) -> str:
     """Return the table of the options of all attentions."""
     rows = [
-        [f"`{name}`", *cells(key, schema, member["required"])]
+        [f"`{name}`", *cells(key, schema, member.get("required", ()))]
         for name, member in attentions
         for key, schema in member["properties"].items()
         if "const" not in schema and key != "pair_bias"

@@ -62,7 +62,7 @@ def _options(registry: Registry[Any], name: str, section: type) -> Schema:
     }
     needed = [key for key, parameter in options.items() if parameter.default is parameter.empty]
     fields = _fields(section, name={"const": name})["properties"]
-    return _mapping({**fields, **given}, ["name", *needed], registry.find(name))
+    return _mapping({**fields, **given}, needed, registry.find(name))
 
 
 def _mapping(properties: Schema, required: list[str], documented: type) -> Schema:
@@ -135,7 +135,8 @@ def _type(hint: Any) -> Schema:  # noqa: ANN401
     if hint in (DataConfig, AttentionChoice):
         registry: Registry[Any] = DATASETS if hint is DataConfig else ATTENTIONS
         members = {name: _options(registry, name, hint) for name in registry.names()}
-        return {"anyOf": [_by_name(members, None), {"enum": registry.names()}]}
+        default = None if hint is DataConfig else AttentionChoice().name
+        return {"anyOf": [_by_name(members, default), {"enum": registry.names()}]}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _fields(hint)
     if origin is Literal:

@@ -28,6 +28,7 @@ from molslice.registry import near_names
 from molslice.types import MolsliceError
 
 NAMED = ("attention", "data")  # sections whose `name` determines the other options
+DEFAULT_NAMES = {"attention": AttentionChoice().name}
 MAX_BYTES = 1_000_000  # maximum size of a configuration file
 
 
@@ -155,8 +156,10 @@ def _set(mapping: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN401
         inner = section.get(name)
         section[name] = dict(inner) if isinstance(inner, dict) else {}  # a YAML alias may share it
         section = section[name]
-    if len(path) == 1 and path[0] in NAMED and last == "name" and section.get("name") != value:
-        section.clear()
+    if len(path) == 1 and path[0] in NAMED and last == "name":
+        former = section.get("name", DEFAULT_NAMES.get(path[0]))
+        if former != value:
+            section.clear()
     if key == "model.preset" and value is not None:
         for size in SIZES:
             section.pop(size, None)
@@ -198,7 +201,7 @@ def _build(cls: type, mapping: Any, path: str) -> Any:  # noqa: ANN401
 def _gather_options(cls: type, mapping: dict[str, Any], path: str) -> dict[str, Any]:
     """Convert `{name, option: value}` of a file to `{name, options: {...}}` and check the option names."""
     registry = DATASETS if cls is DataConfig else ATTENTIONS
-    name = mapping.get("name")
+    name = mapping.get("name", DEFAULT_NAMES.get(path))
     if not isinstance(name, str):
         raise MolsliceError(f"{path}.name is {show(name)}, expected one of {', '.join(registry.names())}")
     fields = {f for f in _names(cls) if f != "options"}

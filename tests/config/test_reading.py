@@ -179,6 +179,19 @@ def test_a_section_can_be_a_bare_name():
     assert config_from_mapping(mapping).attention.name == "flow"
 
 
+@pytest.mark.parametrize("section", ["", "attention: {fused: false}"])
+def test_attention_without_a_name_is_softmax(tmp_path, section):
+    file = tmp_path / "c.yaml"
+    file.write_text(f"data: listops\nmodel: {SEQUENCE}\n{section}")
+    for overrides in ([("attention.fused", "false")], [("attention.name", "softmax")]):
+        attention = load_config(file, overrides).attention
+        is_given = section or overrides[0][0] == "attention.fused"
+        assert (attention.name, attention.options) == ("softmax", {"fused": False} if is_given else {})
+    with pytest.raises(MolsliceError, match="unknown key 'attention.foo' for 'softmax'"):
+        load_config(file, [("attention.foo", "1")])
+    assert load_config(file, [("attention.name", "slice_sort")]).attention.options == {}
+
+
 def test_lengths_must_be_positive():
     with pytest.raises(MolsliceError, match="max_steps is 0"):
         TrainingConfig(max_steps=0)

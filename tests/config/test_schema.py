@@ -70,6 +70,8 @@ def test_a_configuration_stays_within_the_schema(schema, file):
         ({"optimizer": {"lrr": 1}}, [".optimizer.lrr"]),
         ({"attention": {"name": "slice_sort", "ordr": "half"}}, [".attention.ordr"]),
         ({"attention": {"name": "sotfmax"}}, [".attention.name"]),
+        ({"attention": {"fused": False}}, []),
+        ({"attention": {"order": "half"}}, [".attention.order"]),
         ({"attention": "softmax", "model": {"preset": "slim"}}, []),
         ({"model": {"name": "sequence", "preset": "slim"}}, [".model.preset"]),
         ({"data": {"name": "csv", "path": "a.csv"}}, [".data.target_columns"]),
