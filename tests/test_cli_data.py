@@ -166,6 +166,27 @@ def test_shards_are_written_as_one_table(data, path, tmp_path):
     assert data("csv", tmp_path / "shards", "--out", "-", "--quiet")[1].count("CCO,\n") == 2
 
 
+def test_no_file_is_written_into_a_store(data, tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        MoleculeStore.write(tmp_path / "shards" / name, [MoleculeStore.in_memory(molecules())])
+    shards = tmp_path / "shards"
+    (tmp_path / "link").symlink_to(shards)
+    (tmp_path / "config.yaml").touch()  # of another command
+    for store in (shards, shards / "a"):
+        for folder in (store, shards / "b", tmp_path / "link" / "a"):
+            for words in (
+                ("csv", store, "--out", folder / "x.csv"),
+                ("show", store, "--row", 0, "--out", folder / "x.svg"),
+            ):
+                code, out, err = data(*words)
+                assert (code, out) == (1, "")
+                assert f"{folder} is the folder of a store; choose another folder" in err
+        assert data("verify", store)[0] == 0
+        assert data("csv", store, "--out", tmp_path / "x.csv")[0] == 0
+    monkeypatch.chdir(shards / "a")
+    assert data("csv", ".", "--out", "-", "--quiet")[0] == 0
+
+
 def test_bad_input_is_one_line(data, path, tmp_path):
     for words, message in (
         (("verify", tmp_path), "is not a store of molecules"),

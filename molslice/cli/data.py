@@ -7,6 +7,7 @@ SMILES are rebuilt from the arrays: isotopes and a few other properties are not 
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import (
@@ -95,6 +96,7 @@ def _show(args: argparse.Namespace) -> int:
     from molslice.data.molecules.row import read_row
     from molslice.data.molecules.store import MoleculeStore
 
+    _check_output(args)
     store = MoleculeStore.open(args.store, verify=False)
     row = read_row(store, args.row)
     if args.out is not None:
@@ -120,6 +122,18 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_output(args: argparse.Namespace) -> None:
+    """Refuse a file in a store or in the folder of stores, which `verify` would report."""
+    from molslice.data.molecules.store_files import HEADER
+    from molslice.errors import MolsliceError
+
+    if not isinstance(args.out, Path) or str(args.out) == "-":
+        return
+    folder = args.out.parent
+    if (folder / HEADER).exists() or folder.resolve() == args.store.resolve():
+        raise MolsliceError(f"{args.out}: {folder} is the folder of a store; choose another folder")
+
+
 def _draw(args: argparse.Namespace, store: "MoleculeStore") -> None:
     from molslice.chem.drawing import draw_molecule
     from molslice.errors import MolsliceError
@@ -135,6 +149,7 @@ def _csv(args: argparse.Namespace) -> int:
     from molslice.data.molecules.store import MoleculeStore
     from molslice.inference.tables.store_table import write_store_table
 
+    _check_output(args)
     store = MoleculeStore.open(args.store)
     with writing_to(args.out):
         report = write_store_table(store, args.out, workers=args.workers or 0)
