@@ -2,7 +2,8 @@
 
 Each worker process has a thread that takes the first request of the queue, and with it all later ones for the
 same task with the same options, up to `BATCH_MOLECULES`. While the worker computes, the next requests gather.
-So a batch grows with the load, and a single request never waits for others.
+So a batch grows with the load, and a single request never waits for others. The thread starts its worker
+again when it has ended, also if there are no requests.
 """
 
 import logging
@@ -26,6 +27,7 @@ BATCH_MOLECULES = 64
 BATCH_SHARE = 1 / 3  # of the time for a request; then each request is computed alone
 FIRST_RATE = 200.0  # molecules per second, until the rate is known
 LONGEST_RETRY = 60  # seconds
+IDLE_SECONDS = 5.0  # between two looks at a worker without requests
 
 
 class QueueFullError(MolsliceError):
@@ -138,17 +140,31 @@ class Batcher:
             thread.join()
 
     def _serve(self, worker: WorkerProcess) -> None:
-        while batch := self._take():
-            self._compute(worker, batch)
+        while (batch := self._take()) is not None:
+            if batch:
+                self._compute(worker, batch)
+            if worker.starts and not worker.is_alive:  # the first request starts a worker that is not started
+                self._start_again(worker)
 
-    def _take(self) -> list[_Request]:
-        """Wait for requests and return the next batch; empty at the end."""
+    def _start_again(self, worker: WorkerProcess) -> None:
+        """Start a worker that has ended. A failure is logged, and `_serve` tries again."""
+        try:
+            worker.start()
+        except MolsliceError as error:
+            if not self._closed:
+                logger.warning("cannot start a worker process again: %s", error)
+        except Exception:  # it would end the thread of this worker
+            logger.exception("cannot start a worker process again")
+
+    def _take(self) -> list[_Request] | None:
+        """Wait for requests and return the next batch; empty after `IDLE_SECONDS`, and None at the end."""
         with self._changed:
             while True:
                 while not self._queue:
                     if self._closed:
+                        return None
+                    if not self._changed.wait(IDLE_SECONDS) and not self._queue:
                         return []
-                    self._changed.wait()
                 batch: list[_Request] = []
                 kept: deque[_Request] = deque()
                 molecules = 0

@@ -36,6 +36,9 @@ class InlineWorker:
 class HeldWorker:
     """Waits until the test sets `go`, returns each SMILES as its row, and dies of the SMILES `deadly`."""
 
+    is_alive = True
+    starts = 1
+
     def __init__(self):
         self.go, self.started = threading.Event(), threading.Event()
         self.batches, self.limits = [], []

@@ -1,5 +1,8 @@
+import threading
+
 import pytest
 
+from molslice.serve import batching
 from molslice.serve.batching import BATCH_MOLECULES, Batcher, QueueFullError
 from molslice.serve.limits import Limits
 from molslice.serve.process import WorkerLostError
@@ -114,3 +117,56 @@ def test_closing_answers_every_request(batcher, worker):
         waiting.result(10)
     with pytest.raises(WorkerLostError, match="ending"):
         batcher.submit("predict", {}, ["C"])
+
+
+class MortalWorker(HeldWorker):
+    """Is not running after `deadly` until it is started; its first starts fail with `errors`."""
+
+    def __init__(self, *errors):
+        super().__init__()
+        self.errors, self.starts, self.is_alive = list(errors), 1, True
+        self.again = threading.Event()
+        self.go.set()
+
+    def call(self, task, options, *, seconds, report=None):
+        self.is_alive = self.is_alive and "deadly" not in options["smiles"]
+        return super().call(task, options, seconds=seconds, report=report)
+
+    def start(self):
+        self.starts += 1
+        if self.errors:
+            raise self.errors.pop()
+        self.is_alive = True
+        self.again.set()
+
+
+def test_a_worker_that_was_lost_is_started_again_without_a_request():
+    worker = MortalWorker()
+    batcher = Batcher([worker], Limits())
+    with pytest.raises(WorkerLostError, match="has ended"):
+        batcher.submit("predict", {}, ["deadly"]).result(10)
+    assert worker.again.wait(2)  # before an idle worker is looked at
+    assert (worker.is_alive, worker.starts) == (True, 2)
+    batcher.close()
+    assert worker.starts == 2
+
+
+def test_an_idle_worker_that_was_killed_is_started_again(monkeypatch, caplog):
+    monkeypatch.setattr(batching, "IDLE_SECONDS", 0.05)
+    worker = MortalWorker(OSError("unexpected"), WorkerLostError("too many processes"))
+    batcher = Batcher([worker], Limits())
+    worker.is_alive = False
+    assert worker.again.wait(10)
+    assert worker.starts == 4  # and the failures did not end the thread
+    assert caplog.messages[:1] == ["cannot start a worker process again: too many processes"]
+    assert batcher.submit("predict", {}, ["C"]).result(10) == ["predict C"]
+    batcher.close()
+
+
+def test_a_worker_that_is_not_needed_yet_is_not_started(monkeypatch):
+    monkeypatch.setattr(batching, "IDLE_SECONDS", 0.02)
+    worker = MortalWorker()
+    worker.starts, worker.is_alive = 0, False
+    batcher = Batcher([worker], Limits())
+    assert not worker.again.wait(0.3)
+    batcher.close()
