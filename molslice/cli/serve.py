@@ -1,6 +1,7 @@
 """Serve a web page and a JSON API that predict molecules, on this machine by default."""
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import (
@@ -8,8 +9,8 @@ from molslice.cli.arguments import (
     add_options,
     choose_device,
     model_name,
+    number,
     positive,
-    positive_number,
     tell_device,
     tell_shipped,
 )
@@ -55,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-file", type=positive, metavar="MB", help="maximum size of a file (default: 100)"
     )
     parser.add_argument(
-        "--timeout", type=positive_number, metavar="SECONDS", help="time limit of a request (default: 30)"
+        "--timeout",
+        type=time_limit,
+        metavar="SECONDS",
+        help="time limit of a request, at most 86,400 (default: 30)",
     )
     add_device(parser, "a GPU if there is one")
     add_options(parser, "--quiet")
@@ -66,6 +70,14 @@ def port_number(text: str) -> int:
     if not text.isdecimal() or len(text) > 5 or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
+
+
+def time_limit(text: str) -> float:
+    """Parse the time limit of a request in seconds."""
+    from molslice.serve.limits import MAX_SECONDS
+
+    what = f"a number of seconds above 0 and at most {MAX_SECONDS:,}"
+    return number(text, what, above=0.0, below=math.nextafter(MAX_SECONDS, math.inf))
 
 
 def run(args: argparse.Namespace) -> int:

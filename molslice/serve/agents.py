@@ -1,7 +1,8 @@
 """Tools for agents and programs over the Model Context Protocol: predict, explain, fit, list models.
 
 Each tool runs a command of molslice in a process of its own, and returns what it prints with `--json`. An
-error ends that process only, and nothing but messages of the protocol reaches standard output.
+error ends that process only, and nothing but messages of the protocol reaches standard output. The arguments
+of the command are sent to its standard input, because the system limits the length of a command line.
 """
 
 import functools
@@ -23,6 +24,7 @@ INSTRUCTIONS = (
     "measurements. All paths are inside of one folder, relative to it. A molecule that cannot be read has no "
     "prediction and the reason in `error`."
 )
+PROGRAM = "import json, sys; from molslice.cli import main; sys.exit(main(json.load(sys.stdin)))"
 MAX_SMILES = 1000
 MAX_FOLDERS = 10_000  # that are searched for models
 
@@ -193,20 +195,22 @@ class AgentTools:
         Python does not import modules from the folder (`-P`).
 
         Raises:
-            MolsliceError: The command failed, with its message.
+            MolsliceError: The command cannot be started or failed, with its message.
         """
         quiet = () if verb == "models" else ("--quiet",)
-        command = [sys.executable, "-P", "-m", "molslice", verb, *words, "--json", *quiet]
-        done = subprocess.run(
-            command,
-            cwd=self.root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            env={**os.environ, "PYTHONUTF8": "1"},
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", PROGRAM],
+                input=json.dumps([verb, *words, "--json", *quiet]),
+                cwd=self.root,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "PYTHONUTF8": "1"},
+                check=False,
+            )
+        except OSError as error:  # too many processes or open files
+            raise MolsliceError(f"cannot start molslice {verb}: {error.strerror}") from error
         if done.stdout.strip():  # also of a command that fails because no molecule can be read
             return json.loads(done.stdout)
         lines = [line for line in done.stderr.splitlines() if "error: " in line] or done.stderr.splitlines()
@@ -219,19 +223,16 @@ def _condition_words(conditions: Mapping[str, bool | str | float] | None) -> lis
 
 
 def _smiles_words(smiles: Sequence[str] | None) -> list[str]:
-    """Return the SMILES as the last option.
+    """Return the SMILES as options, each with its value in one word, which may begin with a hyphen.
 
     Raises:
-        MolsliceError: There are none or too many, or one could be read as an option.
+        MolsliceError: There are none or too many.
     """
     if smiles is None:
         return []
     if not 0 < len(smiles) <= MAX_SMILES:
         raise MolsliceError(f"give 1 to {MAX_SMILES} SMILES, got {len(smiles)}; a table may have more")
-    for text in smiles:
-        if text.startswith("-") or "\0" in text:
-            raise MolsliceError(f"{text!r} is not a SMILES")
-    return ["--smiles", *smiles]
+    return [f"--smiles={text}" for text in smiles]
 
 
 def serve_agents(root: Path) -> None:

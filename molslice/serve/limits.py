@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from molslice.errors import MolsliceError
+
+MAX_SECONDS = 86_400  # `Connection.poll` takes 2,147,483 s at most
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -11,7 +15,7 @@ class Limits:
         molecules: Maximum number of molecules of a request.
         waiting: Maximum number of molecules in the queue; a request beyond it is answered with status 429.
         explanations_waiting: Maximum number of explanations in their queue.
-        seconds: Maximum time for a request, in the queue and in the model.
+        seconds: Maximum time for a request, in the queue and in the model, above 0 and at most `MAX_SECONDS`.
         body_bytes: Maximum size of a request without a file.
         file_bytes: Maximum size of a file, also after it is unpacked.
         file_rows: Maximum number of rows of a file.
@@ -21,6 +25,9 @@ class Limits:
         upload_seconds: Maximum time to receive a file.
         send_seconds: Maximum time for a client to take the next 50 kB of an answer.
         connections: Maximum number of connections; a request on another one is answered with status 503.
+
+    Raises:
+        MolsliceError: `seconds` is out of its range.
     """
 
     molecules: int = 1_000
@@ -36,3 +43,7 @@ class Limits:
     upload_seconds: float = 600.0
     send_seconds: float = 30.0
     connections: int = 512
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= MAX_SECONDS:
+            raise MolsliceError(f"seconds must be above 0 and at most {MAX_SECONDS:,}, got {self.seconds}")

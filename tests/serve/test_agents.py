@@ -46,6 +46,15 @@ def test_a_fitted_model_with_conditions_is_explained(root):
     assert listed["headline"]["value"] == pytest.approx(predicted["gap"], rel=1e-6)
 
 
+def test_molecules_are_longer_than_a_command_line(root, monkeypatch):
+    tools = AgentTools(root)
+    (row,) = tools.predict("gap-xtb", ["C" * 140_000])["predictions"]
+    assert row["error"] == "SMILES of 140000 characters, more than 100000"
+    monkeypatch.setattr(sys, "executable", str(root / "absent"))
+    with pytest.raises(MolsliceError, match=r"^cannot start molslice predict: No such file or directory$"):
+        tools.predict("gap-xtb", ["C"])
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -76,8 +85,14 @@ def test_no_path_outside_of_the_folder_is_read_or_written(path, root):
 
 def test_no_text_is_read_as_an_option(root):
     tools = AgentTools(root)
-    with pytest.raises(MolsliceError, match="is not a SMILES"):
-        tools.predict("gap-xtb", ["CCO", "--output=../stolen.csv"])
+    smiles = ["CCO", "--output=../stolen.csv", "-", "C\0C", ""]
+    errors = [row["error"] for row in tools.predict("gap-xtb", smiles)["predictions"]]
+    assert errors[0] is None
+    assert None not in errors[1:]
+    assert "no atom before '-'" in errors[1]
+    explained = tools.explain("gap-xtb", ["CCO", "-"])["explanations"]
+    assert [entry["error"] is None for entry in explained] == [True, False]
+    assert not (root.parent / "stolen.csv").exists()
     with pytest.raises(MolsliceError, match="no column"):
         tools.fit("table.csv", ["--out=../stolen"], "fitted")
     with pytest.raises(MolsliceError, match="give 1 to 1000 SMILES, got 0"):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from molslice.cli import main
+from molslice.cli.serve import time_limit
+from molslice.serve.limits import Limits
 from molslice.serve.server import model_names
 from molslice.types import MolsliceError
 from tests.serve.running import Running, wait_until
@@ -130,6 +132,13 @@ def test_a_request_outlives_an_idle_worker(running):
     assert running.workers() != [worker]
 
 
+def test_an_idle_worker_that_was_killed_is_started_again(running):
+    (worker,) = running.workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: running.workers() not in ([], [worker]))
+    assert running.request("GET", "/health")[0] == 200
+
+
 def test_requests_under_way_are_answered_at_the_end(model_folders):
     with Running(model_folders["first"]) as server:
         answers = []
@@ -169,6 +178,13 @@ def test_models_are_named_by_their_folders(tmp_path):
         model_names(["other/a", "runs/a"])
 
 
+def test_the_time_of_a_request_has_a_limit():
+    assert time_limit("86400") == Limits(seconds=86_400).seconds == 86_400
+    for seconds in (86_401, 0, float("nan")):
+        with pytest.raises(MolsliceError, match="seconds must be above 0 and at most 86,400, got"):
+            Limits(seconds=seconds)
+
+
 def test_errors_of_the_command_are_one_line(capsys, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -177,6 +193,11 @@ def test_errors_of_the_command_are_one_line(capsys, tmp_path):
     assert main(["serve", str(tmp_path), "--port", "0"]) == 1
     assert str(tmp_path) in capsys.readouterr().err
     assert main(["serve", "gap-xtb", "--port", "70000"]) == 2
+    capsys.readouterr()
+    for seconds in ("86401", "inf", "0", "nan"):
+        assert main(["serve", "gap-xtb", "--timeout", seconds]) == 2
+        expected = f"'{seconds}' is not a number of seconds above 0 and at most 86,400"
+        assert expected in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_service_and_deletes_the_files(running, scratch):
