@@ -76,19 +76,24 @@ def read_json_object(file: Path, most: int = MAX_BYTES) -> dict[str, Any]:
     return content
 
 
-def load_json(text: str | bytes, constant: Callable[[str], Any] | None = None) -> Any:  # noqa: ANN401
+def load_json(
+    text: str | bytes,
+    constant: Callable[[str], Any] | None = None,
+    number: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401
     """Decode one JSON document.
 
     Args:
         text: The document.
         constant: Returns the value of `NaN`, `Infinity` or `-Infinity`, which JSON does not have; None for
             the number.
+        number: Returns the value of a number with a decimal point or an exponent; None for the number.
 
     Raises:
         ValueError: The text is not JSON, or a name occurs twice in an object; `json.loads` keeps the last.
         RecursionError: There are too many levels.
     """
-    return json.loads(text, object_pairs_hook=_as_object, parse_constant=constant)
+    return json.loads(text, object_pairs_hook=_as_object, parse_constant=constant, parse_float=number)
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

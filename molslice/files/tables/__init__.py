@@ -62,6 +62,7 @@ __all__ = [
     "class_words",
     "file_format",
     "free_name",
+    "has_delimiter",
     "is_missing",
     "labels",
     "numbers",
@@ -83,6 +84,11 @@ def file_format(path: File) -> str:
     for ending in (".gz", ".zst"):
         name = name.removesuffix(ending)
     return Path(name).suffix
+
+
+def has_delimiter(path: File) -> bool:
+    """Return whether a file contains separated values, by its name."""
+    return file_format(path) not in (*JSON, *PARQUET, *SMI, *SDF, *SHEETS)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Tables of JSON lines: one object on each line."""
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,8 +45,8 @@ class JsonTable(Table):
     """JSON lines. The columns are the keys of all objects, in the order in which they first occur.
 
     A line that is not an object, or in which a name occurs twice, is an unreadable row; blank lines are
-    skipped. A missing key is an empty cell, and so is `NaN`, which JSON does not have; `Infinity` is a text.
-    An empty file has no columns.
+    skipped. A missing key is an empty cell, and so is `NaN`, which JSON does not have; `Infinity` is a text,
+    and so is a number that is too large, such as `1e400`. An empty file has no columns.
 
     Raises:
         MolsliceError: The file is damaged, or has lines and no object.
@@ -71,7 +72,7 @@ class JsonTable(Table):
 
     def _row(self, number: int, record: dict[str, Any] | str) -> Row:
         if isinstance(record, str):
-            return Row([], number, record)
+            return Row([NULL] * len(self.names), number, record)
         return Row([as_text(record.get(name)) for name in self.names], number)
 
 
@@ -85,10 +86,14 @@ def _constant(name: str) -> str | None:
     return None if name == "NaN" else name
 
 
+def _number(text: str) -> float | str:
+    return value if math.isfinite(value := float(text)) else text
+
+
 def _parse(line: bytes) -> dict[str, Any] | str:
     """Return the object of a line, or the reason why there is none."""
     try:
-        value = load_json(line, _constant)
+        value = load_json(line, _constant, _number)
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
     return value if isinstance(value, dict) else "not a JSON object"

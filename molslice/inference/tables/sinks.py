@@ -150,9 +150,16 @@ def _json_sink(
                 record[name] = float(format_value(value)) if math.isfinite(value) else None
             for name, text in zip(texts, (*more, reason), strict=True):
                 record[name] = text_to_json(text)
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            stream.write(_json_text(record) + "\n")
 
     return write
+
+
+def _json_text(record: dict[str, Any]) -> str:
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # NaN or infinity in a list or a structure of Parquet
+        return json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
 
 
 def format_value(value: float | np.floating) -> str:
@@ -254,14 +261,17 @@ def _value_reader(schema: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN4
         return text_to_json
     if not (types.is_integer(kind) or types.is_floating(kind)):
         return as_value
-    read = int if types.is_integer(kind) else _finite
-    return lambda cell: read(cell) if cell else None
+    read = int if types.is_integer(kind) else float
+    return lambda cell: _finite(read(cell)) if cell else None
 
 
-def _finite(cell: str) -> float | None:
-    """Return a number; None for NaN and infinity, which JSON does not have."""
-    value = float(cell)
-    return value if math.isfinite(value) else None
+def _finite(value: Any) -> Any:  # noqa: ANN401
+    """Return a JSON value with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _escaped(text: str) -> str:

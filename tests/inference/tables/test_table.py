@@ -597,10 +597,31 @@ def test_json_lines_keep_their_values(model, tmp_path):
 
 def test_json_lines_have_no_numbers_that_json_lacks(model, tmp_path):
     source = written(tmp_path / "in.jsonl", '{"smiles": "C", "x": NaN, "y": [NaN, -Infinity], "z": Infinity}')
-    predict_table(model, source, tmp_path / "out.jsonl")
-    text = (tmp_path / "out.jsonl").read_text()
-    record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in {text}"))
+    (record,) = valid_json_of(model, source, tmp_path / "out.jsonl")
     assert (record["x"], record["y"], record["z"]) == (None, [None, "-Infinity"], "Infinity")
+    source = written(tmp_path / "large.jsonl", '{"smiles": "C", "x": 1e400, "y": {"a": [-1e400, 1e300]}}')
+    (record,) = valid_json_of(model, source, tmp_path / "out.jsonl")
+    assert (record["x"], record["y"]) == ("1e400", {"a": ["-1e400", 1e300]})
+    columns = {"smiles": ["C"], "list": [[1.0, float("inf")]], "pair": [{"a": float("nan"), "b": 2}]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
+    (record,) = valid_json_of(model, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert (record["list"], record["pair"]) == ([1.0, None], {"a": None, "b": 2})
+
+
+def test_cells_of_unreadable_json_lines_are_null(model, tmp_path):
+    source = written(tmp_path / "in.jsonl", '{"smiles": "C", "n": 1}\nrubbish\n{"smiles": "CC"}\n')
+    records = valid_json_of(model, source, tmp_path / "out.jsonl")
+    assert [record["n"] for record in records] == [1, None, None]
+    assert records[1]["smiles"] is None
+    assert records[1]["error"].startswith("not JSON: ")
+
+
+def valid_json_of(model, source, target):
+    """Return the predicted lines, which have no `Infinity` and no `NaN`."""
+    predict_table(model, source, target)
+    text = target.read_text()
+    refuse = lambda name: pytest.fail(f"{name} in {text}")  # noqa: E731
+    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
 
 
 def test_parquet_keeps_its_types(model, tmp_path):
