@@ -596,3 +596,26 @@ def test_too_little_memory_is_one_line(molslice, monkeypatch, error):
     code, out, err = molslice("evaluate", "gap-xtb")
     assert (code, out) == (1, "")
     assert re.fullmatch(r"molslice: error: not enough memory.*\n", err)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.jsonl", "predict gap-xtb --output out.csv --input"),
+        ("a.parquet.gz", "embed gap-xtb --output out.csv --input"),
+        ("a.sdf", "rank gap-xtb --goal homolumogap>1 --input"),
+        ("a.ism", "explain gap-xtb --out out --input"),
+        ("a.xlsx", "fit --target y --out out"),
+        ("a.JSONL.zst", "prepare --out out"),
+    ],
+)
+def test_a_delimiter_is_refused_if_no_file_has_one(molslice, name, words):
+    code, _, err = molslice(*words.split(), name, "--delimiter", ";")
+    assert code == 2
+    assert f"error: --delimiter needs a file of separated values, got {name}" in err
+
+
+def test_what_is_kept_nowhere_is_not_resumed(molslice):
+    words = ["embed", "gap-xtb", "--input", "a.csv", "--output", "memory://out.csv", "--resume"]
+    code, _, err = molslice(*words)
+    assert (code, "--resume needs a file on this machine as --output" in err) == (2, True)

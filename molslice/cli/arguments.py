@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,8 +181,26 @@ def add_run_options(parser: argparse.ArgumentParser, *, device: str | None = Non
 def check_needs(args: argparse.Namespace, needs: Mapping[str, str]) -> None:
     """End with a usage error if an option of `needs` is given without the one that it needs."""
     for name, needed in needs.items():
-        if getattr(args, name) not in (None, False) and getattr(args, needed) in (None, False):
+        if getattr(args, name) not in (None, False, []) and getattr(args, needed) in (None, False):
             args.usage_error(f"{flag(name)} needs {flag(needed)}")
+
+
+def check_delimiter(args: argparse.Namespace, paths: Sequence["File"] | None) -> None:
+    """End with a usage error if `--delimiter` is given and no input contains separated values."""
+    if args.delimiter is None or not paths:
+        return
+    from molslice.data.molecules.input_files import find_files, name_of
+    from molslice.files.tables import has_delimiter
+
+    files = find_files(paths)
+    if not any(map(has_delimiter, files)):
+        args.usage_error(f"--delimiter needs a file of separated values, got {name_of(files)}")
+
+
+def check_resume(args: argparse.Namespace) -> None:
+    """End with a usage error if `--resume` is given for an output whose finished rows are not kept."""
+    if args.resume and (not isinstance(args.output, Path) or str(args.output) == "-"):
+        args.usage_error(f"--resume needs a file on this machine as --output, got {args.output}")
 
 
 def flag(name: str) -> str:

@@ -143,7 +143,7 @@ def _check_decimal_comma(
     reading = {"smiles_column": dataset.smiles_column, "delimiter": data.options.get("delimiter")}
     for files in dataset.files.values():
         with open_molecules(files, **reading) as table:
-            check_decimal_comma(table, columns, option="--data.decimal")
+            check_decimal_comma(table, columns, ("--data.decimal '\",\"'", "--data.decimal ."))
 
 
 def _check_units(predictor: "Predictor", dataset: "Dataset", given: dict[str, str]) -> None:

@@ -18,6 +18,8 @@ from molslice.cli.arguments import (
     add_output,
     add_run_options,
     add_strict,
+    check_delimiter,
+    check_resume,
     choose_device,
     tell_device,
     tell_shipped,
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")
+    check_delimiter(args, args.input)
+    check_resume(args)
     device = choose_device(args, partial(estimate_rows, args.input))
     embedder = Embedder(load_network(args.model, device, fragment=args.fragment, wildcards=args.wildcards))
     tell_shipped(args.model)

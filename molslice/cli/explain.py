@@ -27,6 +27,7 @@ from molslice.cli.arguments import (
     add_run_options,
     add_smiles,
     add_strict,
+    check_delimiter,
     check_needs,
     file_path,
     flag,
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     check_needs(
         args, {"smiles_column": "input", "delimiter": "input", "condition": "smiles", "background": "out"}
     )
+    check_delimiter(args, args.input)
     if args.max_evaluations is not None and args.method in ("gradients", "attention"):
         args.usage_error("--max-evaluations needs --method shapley")
     if args.smiles is None and args.input is None and not args.overview:

@@ -20,6 +20,7 @@ from molslice.cli.arguments import (
     add_options,
     add_run_options,
     add_strict,
+    check_delimiter,
     choose_device,
     file_or_url,
     file_path,
@@ -261,6 +262,7 @@ def _check_first(args: argparse.Namespace) -> None:
     from molslice.fitting.first_checks import check_folder, check_table, check_times
 
     check_times(args.minutes, args.tune)
+    check_delimiter(args, [args.data])
     smiles_columns = args.smiles_column or [None]
     single = (args.by, args.groups, args.weight)
     several = (smiles_columns[1:], args.conditions, args.error, args.relation, args.unit_column)

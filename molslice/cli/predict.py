@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from molslice.cli.arguments import (
     AUTO,
+    OPTIONS,
     add_condition,
     add_fragment,
     add_input,
@@ -16,7 +17,9 @@ from molslice.cli.arguments import (
     add_run_options,
     add_smiles,
     add_strict,
+    check_delimiter,
     check_needs,
+    check_resume,
     file_path,
     given_conditions,
     load_chosen_model,
@@ -59,6 +62,8 @@ NEEDS = {  # options that need another one
     "input": "output",
     "output": "input",
     "metrics": "input",
+    "decimal": "metrics",
+    "missing_value": "metrics",
     "engine": "input",
     "resume": "input",
     "smiles_column": "input",
@@ -82,6 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", action="store_true", help="print the error if --input has the measured values"
     )
+    for name, what in (("--decimal", "decimal mark"), ("--missing-value", "a missing value (repeatable)")):
+        described = f"with --metrics, {what} of the measured values (default: as in the training)"
+        parser.add_argument(name, **{**OPTIONS[name], "help": described})
     parser.add_argument(
         "--interval",
         type=share,
@@ -133,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_usage(args: argparse.Namespace) -> None:
     """End with a usage error if options do not fit together."""
     check_needs(args, NEEDS)
+    check_delimiter(args, args.input)
     if args.strict and args.submission is not None:
         args.usage_error("--strict: not with --submission")
     if (args.interval is not None or args.domain) and args.submission is not None:
@@ -276,6 +285,7 @@ def _predict_table(predictor: "Predictor", options: "PredictionOptions", args: a
     else:
         if cluster and args.resume:
             args.usage_error("--resume with --engine needs a folder as --output")
+        check_resume(args)
         with writing_to(args.output):
             report = predict_table(
                 predictor,
@@ -283,6 +293,8 @@ def _predict_table(predictor: "Predictor", options: "PredictionOptions", args: a
                 args.output,
                 options,
                 metrics=args.metrics,
+                decimal=args.decimal,
+                missing_values=args.missing_value,
                 workers=args.workers,
                 engine=None if cluster is None else cluster.predict_chunks,
                 **reading,

@@ -14,6 +14,7 @@ from molslice.cli.arguments import (
     add_options,
     add_run_options,
     add_strict,
+    check_delimiter,
     file_or_url,
     file_path,
     flag,
@@ -134,6 +135,7 @@ def _of_files(args: argparse.Namespace) -> int:
     from molslice.data.molecules.prepare import Featurizing
     from molslice.data.molecules.prepare_files import convert_on_cluster, partial_folder, prepare_files
 
+    check_delimiter(args, args.files)
     given = {
         name: getattr(args, name)
         for name in ("max_atoms", "atom_order", "fragment", "wildcards")

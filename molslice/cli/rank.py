@@ -27,6 +27,7 @@ from molslice.cli.arguments import (
     add_run_options,
     add_smiles,
     add_strict,
+    check_delimiter,
     check_needs,
     given_conditions,
     load_chosen_model,
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     from molslice.inference.tables.table import estimate_rows
 
     check_needs(args, NEEDS)
+    check_delimiter(args, args.input)
     if args.json and str(args.output) == "-":
         args.usage_error("--json needs a file as --output, because both write to standard output")
     count = partial(len, args.smiles) if args.smiles is not None else partial(estimate_rows, args.input)

@@ -362,7 +362,7 @@ def check_decimal_mark(table: MoleculeTable, columns: Sequence[str], decimal: st
             )
 
 
-def check_decimal_comma(table: MoleculeTable, columns: Sequence[str], *, option: str | None = None) -> None:
+def check_decimal_comma(table: MoleculeTable, columns: Sequence[str], options: tuple[str, str]) -> None:
     """Refuse columns whose points may be decimal marks, as in `2.123`, although the model has decimal commas.
 
     It is called where nobody has named the decimal mark of this table, and the one of the training counts.
@@ -370,7 +370,7 @@ def check_decimal_comma(table: MoleculeTable, columns: Sequence[str], *, option:
     Args:
         table: The table.
         columns: Columns of numbers, which may be limits.
-        option: The option that names the decimal mark; None without one.
+        options: The options that name a decimal comma and a decimal point, for messages.
 
     Raises:
         MolsliceError: Numbers among the first rows of a column have a point and three digits after it, and
@@ -384,9 +384,8 @@ def check_decimal_comma(table: MoleculeTable, columns: Sequence[str], *, option:
         if first is None or any(map(_NO_DECIMAL_POINT.fullmatch, cells)):
             continue
         comma, grouped = first.replace(".", ","), f"{float(first.replace('.', '')):g}"
-        named = f", or name the decimal mark: {option} '\",\"' for {grouped}, {option} . for {first}"
         raise MolsliceError(
             f"{name_of(table.paths)}, column {name!r}: {first} may mean {comma}, but would be read as "
             f"{grouped}, because the table of the model has decimal commas. Write it as {comma} or {grouped}"
-            + (named if option else "")
+            f", or name the decimal mark: {options[0]} for {grouped}, {options[1]} for {first}"
         )

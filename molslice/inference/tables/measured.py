@@ -1,6 +1,7 @@
 """The errors of predictions of a table whose columns hold the measured values."""
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class MeasuredValues:
     Args:
         predictor: The model.
         table: The input.
+        decimal: The decimal mark of the values; None for the one of the training.
+        missing_values: Values that stand for a missing value; without any, as in the training.
 
     Attributes:
         columns: Number of each target that has a column, by the name of the column. It has the name of the
@@ -43,9 +46,18 @@ class MeasuredValues:
             its numbers may be decimal marks or separate thousands.
     """
 
-    def __init__(self, predictor: Predictor, table: MoleculeTable) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        table: MoleculeTable,
+        decimal: str | None = None,
+        missing_values: Sequence[float | str] = (),
+    ) -> None:
         targets = predictor.targets
-        self._format = predictor.number_format
+        given = {"decimal": decimal, "missing": tuple(missing_values)}
+        self._format = replace(
+            predictor.number_format, **{name: value for name, value in given.items() if value}
+        )
         self._targets, self._smiles = targets, table.smiles_column
         present = {name.strip() for name in table.names}
         self.columns = _columns_of(targets, predictor.measured_columns, table.names)
@@ -61,8 +73,9 @@ class MeasuredValues:
         self._units = {name: _plain_unit(targets.units[index]) for name, index in self.columns.items()}
         self._types = predictor.types
         self._numbers = {name for name, index in self.columns.items() if not self._types[index].has_classes}
-        if self._format.decimal == ",":
-            check_decimal_comma(table, [name for name in self.columns if name in self._numbers])
+        if self._format.decimal == "," and decimal is None:
+            numbers = [name for name in self.columns if name in self._numbers]
+            check_decimal_comma(table, numbers, ("--decimal ,", "--decimal ."))
         if self._numbers:
             side, options = SideColumns(table, list(self.columns)), predictor.fit_options
             if options.get("limits") != "exact":

@@ -89,6 +89,8 @@ def predict_table(
     smiles_column: str | None = None,
     delimiter: str | None = None,
     metrics: bool = False,
+    decimal: str | None = None,
+    missing_values: Sequence[float | str] = (),
     endings: Sequence[str] = TABLES,
     workers: int | None = None,
     resume: bool = False,
@@ -112,6 +114,8 @@ def predict_table(
         delimiter: The character between the cells of `source`; None finds it.
         metrics: Whether to compare the predictions with the columns of `source` that have the names of the
             targets.
+        decimal: The decimal mark of these columns; None for the one of the training.
+        missing_values: Values that stand for a missing value in them; without any, as in the training.
         endings: The allowed endings of `target`, some of `ENDINGS`.
         workers: Number of worker processes (see `Predictor.predict_chunks`); None for all cores if the
             input is large (see `default_workers`).
@@ -152,7 +156,7 @@ def predict_table(
             tuple(table.findings),
             fragment=predictor.fragment,
         )
-        measured = MeasuredValues(predictor, table) if metrics else None
+        measured = MeasuredValues(predictor, table, decimal, missing_values) if metrics else None
         try:
             with open_sink(
                 target, table.names, numbers, texts, error_column, table.schema, held=strict

@@ -84,6 +84,16 @@ def test_a_folder_in_a_store(model, parts):
     assert len(fsspec.filesystem("memory").cat_file("/out/a.csv").splitlines()) == 7
 
 
+def test_a_delimiter_is_for_the_files_that_have_one(model, parts, tmp_path):
+    (parts / "a.csv").write_text("smiles;name\nCCO;a,b\n")
+    command = ["predict", str(model), "--input", str(parts / "*"), "--output", str(tmp_path / "out")]
+    command += ["--delimiter", ";"]
+    assert main(command) == 0
+    (tmp_path / "out" / "b.csv").unlink()
+    assert main([*command, "--resume"]) == 0
+    assert len((tmp_path / "out" / "b.csv").read_text().splitlines()) == len(SMILES[5:]) + 2
+
+
 def test_two_files_with_one_output_are_refused(model, parts, tmp_path):
     (parts / "b.csv").write_text("smiles\nC\n")
     with pytest.raises(MolsliceError, match=r"b\.csv and .*b\.smi would both be written to b\.csv in .*out$"):
@@ -99,6 +109,20 @@ def test_two_files_with_one_output_are_refused(model, parts, tmp_path):
         (["--smiles", "C", "--resume"], "--resume needs --input"),
         (["--smiles", "C", "--smiles-column", "a"], "--smiles-column needs --input"),
         (["--smiles", "C", "--root", "data"], "--root needs --submission"),
+        (
+            ["--input", "in/a.csv", "--output", "-", "--resume"],
+            "--resume needs a file on this machine as --output, got -",
+        ),
+        (
+            ["--input", "in/a.csv", "--output", "memory://out.csv", "--resume"],
+            "--resume needs a file on this machine as --output, got memory://out.csv",
+        ),
+        (
+            ["--input", "in/b.smi", "--output", "out", "--delimiter", ";"],
+            "--delimiter needs a file of separated values, got in/b.smi",
+        ),
+        (["--input", "in/a.csv", "--output", "a.csv", "--decimal", ","], "--decimal needs --metrics"),
+        (["--smiles", "C", "--missing-value", "x"], "--missing-value needs --metrics"),
         (["--input", "-", "--output", "out"], "standard input has no name for a file in a folder"),
     ],
 )
