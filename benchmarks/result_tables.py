@@ -60,7 +60,8 @@ CONSOLE = {
     "train": ("molslice train --config configs/molecule/quickstart.yaml --out runs/quickstart",),
     "evaluate": ("molslice evaluate runs/quickstart",),
     "predict": (
-        "molslice predict runs/quickstart --input data/gap_xtb/raw/data.csv.gz --output runs/predicted.csv --workers 2",
+        "molslice predict runs/quickstart --input data/gap_xtb/raw/data.csv.gz "
+        "--output runs/predicted.csv --workers 2",
         'molslice predict runs/quickstart --smiles "CCO" "c1ccccc1" "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"',
     ),
     "compare": (
