@@ -28,7 +28,7 @@ def merge_duplicates(
     """Replace the rows of each molecule in the same conditions by one with their mean, unless they are kept.
 
     With standard errors, the mean has the smallest possible standard error. The weight of the row is the sum
-    of their weights.
+    of the weights of the rows that have a value of the target, or a limit if none has a value.
 
     If a column divides the rows (`by_column`), training and held-out rows are not merged. Differences are
     judged on `scale`; see `find_conflicts`.
@@ -275,8 +275,10 @@ def _merge_rows(data: FitData, rows: Sequence[int]) -> tuple[np.ndarray, np.ndar
     """
     values, first, weights = data.targets[rows], rows[0], None
     if data.weights is not None:
-        weights = np.broadcast_to(data.weights[rows, None], values.shape)
-        data.weights[first] = data.weights[rows].sum()
+        weights, exact = data.weights[rows], np.isfinite(values)
+        limited = exact if data.bounds is None else np.isfinite(data.bounds[:, rows]).any(0)
+        merged = np.where(exact.any(0), exact, limited)
+        data.weights[first] = np.where(merged.any(0), (weights * merged).sum(0), weights[0])
     if data.noise is None:
         return _merged(values, data.has_classes, weights), _geometric_mean(values, weights), None
     errors, weights = data.noise[rows], np.ones(values.shape) if weights is None else weights

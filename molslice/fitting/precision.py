@@ -40,7 +40,8 @@ def attach_precision(data: FitData, read: Mapping[str, np.ndarray], options: Fit
         MolsliceError: The column of weights is empty.
     """
     if options.weight is not None:
-        data.weights, finding = _filled(read[options.weight], np.asarray(data.known.any(1)), options.weight)
+        weights, finding = _filled(read[options.weight], np.asarray(data.known.any(1)), options.weight)
+        data.weights = np.repeat(weights[:, None], len(data.names), axis=1)
         data.findings.append(f"weights: column {options.weight!r}{finding}")
     if any(options.errors or ()):
         zero = np.zeros(len(data.smiles))

@@ -154,6 +154,20 @@ def test_rows_of_one_molecule_are_averaged_by_precision(smiles, tmp_path):
     assert len(read(file, duplicates="keep", weight="w", split="all").weights) == len(rows)
 
 
+def test_the_weight_of_a_molecule_is_the_sum_over_the_rows_that_tell_its_value(smiles, tmp_path):
+    first = [[text, i, "", 1 + 99 * (i % 2)] for i, text in enumerate(smiles)]
+    second = [[text, "", 2 * i, 1] for i, text in enumerate(smiles)]
+    rows = [*first, *second, [smiles[0], ">-9", "", 99], [smiles[0], 3, "", 4]]
+    file = write_table(tmp_path / "a.csv", ["smiles", "y", "z", "w"], rows)
+    options = FitOptions(weight="w", split="all", scale="linear")
+    data = read_fit_data(file, ["y", "z"], options, workers=0)
+    ratios = data.weights / data.weights[data.smiles.index(smiles[2])]
+    expected = [[5.0 if i == 0 else 1.0 + 99.0 * (i % 2), 1.0] for i in map(smiles.index, data.smiles)]
+    np.testing.assert_allclose(ratios, expected)
+    np.testing.assert_array_equal(data.labels(0).weights, data.weights[:, 0])
+    np.testing.assert_allclose(data.labels(1).weights, 1.0)
+
+
 def test_the_standard_error_of_a_logarithm(smiles, tmp_path):
     """The delta method, also for the geometric mean of rows of one molecule."""
     rows = [[text, 10.0 ** (i / 20), 1, 10.0 ** (i / 20) / 5] for i, text in enumerate(smiles)]
