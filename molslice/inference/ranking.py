@@ -320,13 +320,22 @@ class Ranker:
 
 
 def describe_row(predictor: Predictor, row: str) -> tuple[str, np.ndarray]:
-    """Return canonical SMILES and Morgan counts of a molecule that has a prediction, for `choose_diverse`."""
+    """Return a name and Morgan counts of a molecule or a pair that has a prediction, for `choose_diverse`.
+
+    The name is the canonical SMILES. The counts of the molecules of a pair follow each other; if the model is
+    symmetric, they are added.
+    """
     from molslice.chem.neighbors import describe  # needs rdkit
 
     (treated,) = choose_fragments([row], *predictor.treatment).smiles
     molecule = describe(treated)
-    partner = treated.partner if isinstance(treated, Conditioned) else None
-    return f"{molecule.smiles} {partner or ''}", molecule.counts
+    if not isinstance(treated, Conditioned) or treated.partner is None:
+        return molecule.smiles, molecule.counts
+    partner = describe(treated.partner)
+    names = [molecule.smiles, partner.smiles]
+    if predictor.symmetric:
+        return " ".join(sorted(names)), molecule.counts.astype(np.int64) + partner.counts
+    return " ".join(names), np.concatenate([molecule.counts, partner.counts])
 
 
 def choose_diverse(
@@ -340,8 +349,8 @@ def choose_diverse(
 
     Args:
         weights: The weight of each molecule, not negative, decreasing, float64 [n].
-        describe: Returns a name and the Morgan counts of a molecule, uint8 [2048]. Of molecules with one name
-            the first is a candidate.
+        describe: Returns a name and the Morgan counts of a molecule, or of a pair as in `describe_row`,
+            int [c]. Of molecules with one name the first is a candidate.
         number: Number of molecules to choose.
 
     Returns:
@@ -351,10 +360,8 @@ def choose_diverse(
     Source: Carbonell and Goldstein 1998, "The Use of MMR, Diversity-Based Reranking for Reordering Documents"
     (a choice by relevance and novelty; the product is ours).
     """
-    from molslice.chem.descriptors import MORGAN_BITS  # needs rdkit
-
     known, chosen, next_place = set[str](), list[np.ndarray](), 0
-    counts_of: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # bins and counts
+    counts_of: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}  # bins, their counts, number of all bins
     places, similarities = [], []
     bounds: list[tuple[float, int, int, float]] = []  # -weight, place, number of compared, similarity
     while len(places) < number:
@@ -363,17 +370,17 @@ def choose_diverse(
             if name not in known:
                 known.add(name)
                 bins = np.flatnonzero(counts)
-                counts_of[next_place] = bins, counts[bins].astype(np.int64)
+                counts_of[next_place] = bins, counts[bins].astype(np.int64), len(counts)
                 heapq.heappush(bounds, (-float(weights[next_place]), next_place, 0, 0.0))
             next_place += 1
         if not bounds:
             break
         _, place, compared, similarity = heapq.heappop(bounds)
-        bins, counts = counts_of[place]
+        bins, counts, size = counts_of[place]
         if compared == len(chosen):
             places.append(place)
             similarities.append(similarity)
-            dense = np.zeros(MORGAN_BITS, np.int64)
+            dense = np.zeros(size, np.int64)
             dense[bins] = counts
             chosen.append(dense)
             continue

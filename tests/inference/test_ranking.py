@@ -11,10 +11,11 @@ import pytest
 import molslice
 from molslice.chem.neighbors import CountIndex, describe
 from molslice.cli import main
+from molslice.data.molecules.conditions import Conditioned
 from molslice.fitting.fit import fit
 from molslice.inference.goals import models_of, read_goals
 from molslice.inference.load import load_model
-from molslice.inference.ranking import Ranker, choose_diverse, rank
+from molslice.inference.ranking import Ranker, choose_diverse, describe_row, rank
 from molslice.inference.tables.ranked import rank_table
 from molslice.tasks.several_classes import SeveralClasses
 from molslice.tasks.target_types import TargetType
@@ -361,6 +362,48 @@ def test_pairs_and_conditions_are_ranked_too(capsys):
     assert code == 0
     assert len(result["best"]) == 2
     assert result["in_training"] is None
+
+
+PAIRS = [("CCO", "O"), ("OCC", "[OH2]"), ("O", "CCO"), ("CCO", "c1ccccc1"), ("c1ccccc1", "CCO")]
+
+
+@pytest.mark.parametrize(("symmetric", "distinct"), [(False, [0, 2, 3, 4]), (True, [0, 3])])
+def test_a_pair_is_chosen_once(symmetric, distinct, monkeypatch):
+    model = load_model(SAVED / "fit_pairs")
+    monkeypatch.setattr(model, "symmetric", symmetric)
+    first, second = zip(*PAIRS, strict=True)
+    conditions = {"temperature": "300", "species": "rat", "solvent": second}
+    ranking = rank(model, first, "gap > 2", diverse=9, interval=0.5, conditions=conditions)
+    of_kind = {0: 0, 1: 0, 2: 0 if symmetric else 2, 3: 3, 4: 3 if symmetric else 4}
+    assert sorted(of_kind[row] for row in ranking.order.tolist()) == distinct
+
+
+def test_both_molecules_of_a_pair_are_compared(monkeypatch):
+    model = load_model(SAVED / "fit_pairs")
+    monkeypatch.setattr(model, "symmetric", False)
+    molecules = {text: describe(text) for text in ("CCO", "c1ccccc1", "CCCN")}
+
+    def counts_of(first, second):
+        return describe_row(model, Conditioned(first, (300.0, 0.0), second))[1]
+
+    forward, backward = counts_of("CCO", "CCCN"), counts_of("CCCN", "CCO")
+    assert forward.tolist() == [*molecules["CCO"].counts, *molecules["CCCN"].counts]
+    assert backward.tolist() == [*molecules["CCCN"].counts, *molecules["CCO"].counts]
+    pairs = [("CCO", "CCCN"), ("CCO", "c1ccccc1"), ("CCCN", "CCO")]
+    rows = [Conditioned(first, (300.0, 0.0), second) for first, second in pairs]
+    _, similarities = choose_diverse(np.ones(3), lambda place: describe_row(model, rows[place]), 3)
+    assert 0.0 < similarities.max() < 1.0  # the second molecules differ
+    monkeypatch.setattr(model, "symmetric", True)
+    assert describe_row(model, rows[0])[0] == describe_row(model, rows[2])[0]
+    np.testing.assert_array_equal(counts_of("CCO", "CCCN"), counts_of("CCCN", "CCO"))
+    assert counts_of("C" * 200, "C" * 200).max() > 255
+
+
+def test_a_single_molecule_is_described_as_before(gap):
+    name, counts = describe_row(gap, "OCC")
+    assert name == "CCO"
+    assert counts.dtype == np.uint8
+    np.testing.assert_array_equal(counts, describe("CCO").counts)
 
 
 def test_it_is_in_the_package():
