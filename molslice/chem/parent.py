@@ -1,16 +1,25 @@
 """The parent of a molecule: its compound without counterions, stereochemistry, isotopes and charges.
 
-Source: the charges are neutralized by RDKit's `Uncharger`, by adding or removing protons where possible.
+Source: RDKit's MolStandardize, a port of MolVS (Swain 2014). Bonds to metals are broken by
+`MetalDisconnector`, functional groups are written in one way by `Normalizer`, and charges are neutralized by
+`Uncharger`, by adding or removing protons where possible.
 """
 
 from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from rdkit import Chem
-from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
+from rdkit.Chem.MolStandardize import rdMolStandardize as Standardizer
 
 from molslice.chem.fragments import fragment_key
 from molslice.chem.smiles import MAX_PARSED_ATOMS, ChemError, drop_atom_maps, parse_unguarded, quiet_rdkit
+
+# RDKit writes sulfoxides with charges, of which a scaffold loses the oxygen
+_OXIDE = "Oxide without charges\t[P,As,S,Se,Te;+1:1]-[O;-1:2]>>[*+0:1]=[*+0:2]"
+_CHANGEABLE = Chem.MolFromSmarts(  # a charge or a metal; most molecules have neither
+    "[!+0,!#0!#1!#5!#6!#7!#8!#9!#14!#15!#16!#17!#33!#34!#35!#52!#53]"
+)
 
 # of counterions that may be larger than the compound of a salt; tetraphenylborate has none
 _NEUTRAL_FORMS = {
@@ -79,10 +88,10 @@ def parents(smiles: Iterable[str]) -> list[str]:
 
     Returns:
         The parents as canonical SMILES: equal for the stereoisomers, the isotopologues and the salts of a
-        compound. A SMILES that cannot be read is its own parent.
+        compound, also of a salt with a covalent bond to its metal. A SMILES that cannot be read is its own
+        parent.
     """
-    uncharger = Uncharger(canonicalOrder=True, force=True)  # also the acid of a quaternary ammonium
-    return [_parent(text, uncharger) for text in smiles]
+    return [_parent(text) for text in smiles]
 
 
 @cache
@@ -91,13 +100,14 @@ def counterions() -> frozenset[str]:
     return frozenset(map(Chem.CanonSmiles, _NEUTRAL_FORMS.values()))
 
 
-def _parent(smiles: str, uncharger: Uncharger) -> str:
+def _parent(smiles: str) -> str:
     try:
         with quiet_rdkit():
             mol = parse_unguarded(smiles, MAX_PARSED_ATOMS)
             drop_atom_maps(mol)
             Chem.RemoveStereochemistry(mol)
-            fragments = [_neutral(fragment, uncharger) for fragment in Chem.GetMolFrags(mol, asMols=True)]
+            mol = _in_one_form(mol)
+            fragments = [_neutral(fragment) for fragment in Chem.GetMolFrags(mol, asMols=True)]
             if len(fragments) == 1:
                 return Chem.MolToSmiles(fragments[0])
             keys = {fragment_key(fragment): _has_carbon(fragment) for fragment in fragments}
@@ -108,10 +118,25 @@ def _parent(smiles: str, uncharger: Uncharger) -> str:
         return smiles
 
 
-def _neutral(mol: Chem.Mol, uncharger: Uncharger) -> Chem.Mol:
+def _in_one_form(mol: Chem.Mol) -> Chem.Mol:
+    """Break covalent bonds to metals, and write functional groups in one way, such as `S=O` for `[S+][O-]`.
+
+    A molecule for which RDKit cannot do this stays as it is.
+    """
+    if not mol.HasSubstructMatch(_CHANGEABLE):
+        return mol
+    try:
+        broken = _tools().disconnector.Disconnect(mol)
+        changed = _tools().oxides.normalize(_tools().normalizer.normalize(broken))
+        return parse_unguarded(Chem.MolToSmiles(changed), MAX_PARSED_ATOMS)
+    except (ChemError, RuntimeError, ValueError):
+        return mol
+
+
+def _neutral(mol: Chem.Mol) -> Chem.Mol:
     if any(atom.GetFormalCharge() for atom in mol.GetAtoms()):
         try:
-            return Chem.RemoveHs(uncharger.uncharge(mol))
+            return Chem.RemoveHs(_tools().uncharger.uncharge(mol))
         except ValueError:  # an anion such as hexafluorophosphate has no neutral form
             pass
     return Chem.RemoveHs(mol)
@@ -119,3 +144,21 @@ def _neutral(mol: Chem.Mol, uncharger: Uncharger) -> Chem.Mol:
 
 def _has_carbon(mol: Chem.Mol) -> bool:
     return any(atom.GetAtomicNum() == 6 for atom in mol.GetAtoms())
+
+
+class _Tools(NamedTuple):
+    disconnector: Standardizer.MetalDisconnector
+    normalizer: Standardizer.Normalizer
+    oxides: Standardizer.Normalizer
+    uncharger: Standardizer.Uncharger
+
+
+@cache
+def _tools() -> _Tools:
+    """Return RDKit's tools, which take time to make."""
+    return _Tools(
+        Standardizer.MetalDisconnector(),
+        Standardizer.Normalizer(),
+        Standardizer.NormalizerFromData(_OXIDE, Standardizer.CleanupParameters()),
+        Standardizer.Uncharger(canonicalOrder=True, force=True),  # also the acid of a quaternary ammonium
+    )

@@ -5,6 +5,7 @@ import re
 import pytest
 from rdkit import Chem
 
+from molslice.chem import parent as parent_module
 from molslice.chem.parent import _NEUTRAL_FORMS, counterions, parents
 
 
@@ -32,10 +33,59 @@ from molslice.chem.parent import _NEUTRAL_FORMS, counterions, parents
             "C[n+]1ccn(CC)c1.O=S(=O)([N-]S(=O)(=O)C(F)(F)F)C(F)(F)F",
             "C[n+]1ccn(CC)c1.c1ccccc1[B-](c1ccccc1)(c1ccccc1)c1ccccc1",
         ),
+        ("CC(=O)O", "CC(=O)O[Na]", "[Na]OC(C)=O", "CC(=O)[O-].[Na+]", "CC(=O)O[Ca]OC(C)=O"),
+        ("*C(=O)O", "*C(=O)O[K]"),
+        ("CS(=O)c1ccc(F)cc1", "C[S+]([O-])c1ccc(F)cc1", "C[S@+]([O-])c1ccc(F)cc1", "C[S@@](=O)c1ccc(F)cc1"),
+        ("CS(=O)(=O)C", "C[S+2]([O-])([O-])C", "C[S+](=O)([O-])C"),
+        ("CP(C)(C)=O", "C[P+](C)(C)[O-]"),
+        ("CN(C)C=CC=[N+](C)C", "C[N+](C)=CC=CN(C)C", "C[N+](C)=CC=CN(C)C.[Br-]"),
     ],
 )
 def test_forms_of_a_compound_have_one_parent(same):
     assert len(set(parents(same))) == 1
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [
+        *(
+            "CS(=O)C",
+            "O=S1CCCC1",
+            "CS(=O)N(C)C",
+            "CS(C)(=O)=O",
+            "CP(=O)(O)O",
+            "C[N+](=O)[O-]",
+            "O=C1C=CC=CN1",
+        ),
+        *("C[S+](C)C", "C[N+](C)(C)[O-]", "[O-][n+]1ccccc1", "CC=[N+]=[N-]", "[C-]#[N+]C", "C~O", "*C~*"),
+        *("F[P-](F)(F)(F)(F)F", "[O-][Cl+3]([O-])([O-])O", "[Fe]", "[He]", "[CH3]", "[CH2]", "C[Si](C)(C)C"),
+    ],
+)
+def test_a_molecule_without_counterion_or_removable_charge_is_its_own_parent(smiles):
+    assert parents([smiles]) == [Chem.CanonSmiles(smiles)]
+
+
+ODD = ["CCO[Na]", "C[Zn]C", "N[Pt](N)(Cl)Cl", "[Na]~O", "*[Fe]*", "C[Hg]C", "[H][Al]([H])[H]", "[Li][Li]"]
+ODD += ["C1=CC23C4=C5C6C2(C=C1)[Fe]54631278C3=C1C2C7=C38", "CC1=[O+][Cu]2([O+]=C(C)C1)[O+]=C(C)CC(C)=[O+]2"]
+ODD += ["C[S+]([O-])CC[S+]([O-])C", "CC1CC2=[N+](C)CCC(N)=C2CC1", "[O-][P+](O)(O)O", "C[S+]([O-])[O-]"]
+
+
+@pytest.mark.parametrize("smiles", ODD)
+def test_the_parent_does_not_depend_on_the_spelling_and_is_its_own_parent(smiles):
+    mol = Chem.MolFromSmiles(smiles)
+    spelled = Chem.MolToRandomSmilesVect(mol, 10, randomSeed=1)
+    (parent,) = {*parents([smiles, *spelled])}
+    assert parents([parent]) == [parent]
+
+
+def test_a_molecule_that_rdkit_cannot_change_keeps_its_parent(monkeypatch):
+    class Failing:
+        def Disconnect(self, mol):  # noqa: N802
+            raise RuntimeError("Pre-condition Violation")
+
+    tools = parent_module._tools()._replace(disconnector=Failing())
+    monkeypatch.setattr(parent_module, "_tools", lambda: tools)
+    assert parents(["CC(=O)[O-].[Na+]", "C[S+](C)[O-]"]) == ["CC(=O)O", "C[S+](C)[O-]"]
 
 
 def test_other_molecules_have_other_parents():
