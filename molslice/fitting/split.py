@@ -12,12 +12,13 @@ from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import SPLITS, FitData, FitOptions
 from molslice.fitting.groups import number_words
+from molslice.fitting.target_checks import MIN_OF_CLASS
 from molslice.number_text import counted
 from molslice.types import MolsliceError
 
 TEST_FRACTION = 0.1
 MIN_COMPOUNDS = 5  # if several rows of a molecule are kept
-MIN_OF_CLASS = 10  # rows of a class of which one is held out if a draw can do it
+HELD_OUT_CLASS = 10  # rows of a class of which one is held out if a draw can do it
 DRAWS = 20
 MOST_HELD_OUT = 0.5  # of the compounds, by dates
 
@@ -119,7 +120,9 @@ def hold_out_latest(data: FitData, path: File, column: str, text_of: Callable[[f
 def draw_test_rows(data: FitData, path: File, seed: int) -> np.ndarray:
     """Draw the held-out rows: all rows of a compound, scaffold, cluster or group are in one split.
 
-    Rows are drawn again if they lack a class that has ten rows or more; of 20 such draws, the first is taken.
+    Rows are drawn again if they lack a class that has ten rows or more, or leave fewer than five training
+    rows of a class that has as many. Of 20 such draws, the first one that leaves enough is taken, or the
+    first one.
 
     Returns:
         Whether a row is held out, bool [n].
@@ -137,16 +140,33 @@ def draw_test_rows(data: FitData, path: File, seed: int) -> np.ndarray:
     first = _draw(data, path, compound, seed)
     others = np.random.SeedSequence(seed).generate_state(DRAWS - 1).tolist()
     draws = chain([first], (_draw(data, path, compound, other) for other in others))
-    return next((test for test in draws if not _lacks_class(data, test)), first)
+    learnable = (test for test in draws if _leaves_classes(data, test))
+    fallback = next(learnable, first)
+    if not _lacks_class(data, fallback):
+        return fallback
+    return next((test for test in learnable if not _lacks_class(data, test)), fallback)
+
+
+def _leaves_classes(data: FitData, test: np.ndarray) -> bool:
+    """Return whether each class that has enough rows for a fit has enough training rows."""
+    counts, held_out = _count_classes(data, data.targets), _count_classes(data, data.targets[test])
+    return bool(((counts < MIN_OF_CLASS) | (counts - held_out >= MIN_OF_CLASS)).all())
 
 
 def _lacks_class(data: FitData, test: np.ndarray) -> bool:
     """Return whether no held-out row has a class of a target that enough rows have."""
-    for of_target, values in zip(data.types, data.targets.T, strict=True):
-        for label in range(len(of_target.class_names)):
-            if (values == label).sum() >= MIN_OF_CLASS and not (values[test] == label).any():
-                return True
-    return False
+    counts, held_out = _count_classes(data, data.targets), _count_classes(data, data.targets[test])
+    return bool(((counts >= HELD_OUT_CLASS) & (held_out == 0)).any())
+
+
+def _count_classes(data: FitData, targets: np.ndarray) -> np.ndarray:
+    """Count the rows of each class of each target, int64 [classes]; `targets` are float64 [n, T]."""
+    counts = [
+        (values == label).sum()
+        for of_target, values in zip(data.types, targets.T, strict=True)
+        for label in range(len(of_target.class_names))
+    ]
+    return np.array(counts, np.int64)
 
 
 def _draw(data: FitData, path: File, compound: np.ndarray, seed: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from molslice.fitting.card import further_rows
 from molslice.fitting.classes import read_classes
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
+from molslice.fitting.table import read_fit_data
 from molslice.folders.fitted import CARD, FIT, ROWS
 from molslice.inference.load import load_model
 from molslice.inference.tables.table import predict_table
@@ -529,6 +530,50 @@ def test_a_rare_class_is_refused_with_what_to_do(smiles, tmp_path):
         MolsliceError, match="2 training rows of the class 'typo'.*--missing-value 'typo' leaves"
     ):
         fit(tmp_path / "a.csv", "y", tmp_path / "model", split="all", encoder=None, members=2, quiet=True)
+
+
+def read_rare(smiles, folder, classes, rare=5, **options):
+    """Read rows of which the first ones have the class `rare`."""
+    cells = ["rare"] * rare + [classes[row % len(classes)] for row in range(len(smiles) - rare)]
+    rows = {"smiles": smiles, "y": cells, "n": range(len(smiles)), "part": ["test", *["train"] * 89]}
+    pd.DataFrame(rows).to_csv(folder / "a.csv", index=False)
+    return [
+        read_fit_data(folder / "a.csv", (target,), FitOptions(**options), workers=0) for target in ("y", "n")
+    ]
+
+
+@pytest.mark.parametrize("classes", [["a", "b"], ["a"]])
+def test_no_draw_takes_the_training_rows_that_a_class_needs(classes, smiles, tmp_path):
+    redrawn = 0
+    for seed in range(12):
+        data, numbers = read_rare(smiles, tmp_path, classes, seed=seed)
+        label = data.types[0].class_names.index("rare")
+        is_rare = data.targets[:, 0] == label
+        assert is_rare.sum() == 5
+        assert not (is_rare & data.test).any()
+        assert data.test.sum() == 9
+        if (is_rare & numbers.test).any():  # numbers have the first draw
+            redrawn += 1
+        else:
+            np.testing.assert_array_equal(data.test, numbers.test)
+    assert 0 < redrawn < 12
+
+
+@pytest.mark.parametrize(
+    ("classes", "advice"),
+    [
+        (["a", "b"], r"held out\). --split all holds out no row; --missing-value 'rare' leaves them out$"),
+        (["a"], r"held out\). --split all holds out no row$"),
+    ],
+)
+def test_a_class_with_too_few_rows_because_of_the_split_is_refused_with_what_to_do(
+    classes, advice, smiles, tmp_path
+):
+    with pytest.raises(MolsliceError, match=f"4 (training rows )?of (the )?class .*rare.*{advice}"):
+        read_rare(smiles, tmp_path, classes, split="part")
+    with pytest.raises(MolsliceError, match="of (the )?class .*rare") as caught:
+        read_rare(smiles, tmp_path, classes, rare=4, split="part")
+    assert "--split all" not in str(caught.value)
 
 
 def test_rows_of_one_molecule_in_different_classes_are_missing(smiles, tmp_path):
