@@ -12,7 +12,7 @@ from molslice.files.tables import NumberFormat, is_missing, numbers, trimmed
 from molslice.files.urls import File
 from molslice.fitting.columns import Cells
 from molslice.fitting.data import FitData, FitOptions
-from molslice.number_text import counted
+from molslice.number_text import counted, read_number
 from molslice.types import MolsliceError
 
 SAME_ORDER = 1.0 - 1e-9  # rank correlation of a condition that is a function of a target
@@ -25,7 +25,8 @@ class ReadConditions(NamedTuple):
     Attributes:
         kinds: The words of each category by its column; None for a number.
         values: The numbers, NaN where missing, or places of words, float64 [n, K]; None without conditions.
-        notices: A sentence for each column with numbers far outside the others.
+        notices: A sentence for each column with numbers far outside the others, and for each category whose
+            words may be numbers or spellings of one word.
     """
 
     kinds: Mapping[str, Sequence[str] | None]
@@ -48,6 +49,7 @@ def read_conditions(cells: Cells, written: NumberFormat, options: FitOptions, pa
             )
         except MolsliceError as error:
             values, words = _words(name, cells[name], path, written, error)
+            notices += _doubts(name, words, error)
         else:
             notices += check_outliers(values[:, None], [name], str(path), cells.where, options.outliers)
         columns.append(values)
@@ -69,49 +71,81 @@ def attach_conditions(data: FitData, read: ReadConditions, cells: Cells, options
             data.molecules = data.molecules.fewer_partners_first()
     if read.values is not None:
         data.molecules = replace(data.molecules, conditions=read.values)
+        data.condition_words = read.kinds
 
 
-def describe_conditions(data: FitData, kinds: Mapping[str, Sequence[str] | None], path: File) -> np.ndarray:
-    """Describe the conditions by the training rows, and leave out held-out rows with others.
-
-    Returns:
-        The rows that are kept, int [k].
+def check_conditions(data: FitData, path: File) -> None:
+    """Check that each condition can be learned from the training rows.
 
     Raises:
         MolsliceError: A condition has the same value in all training rows, or is the target in another form.
     """
-    values, all_rows = data.molecules.conditions, np.arange(len(data.smiles))
+    values = data.molecules.conditions
     if values is None or data.test.all():  # a fit without training rows is refused later
-        return all_rows
-    reasons: dict[int, str] = {}
-    conditions = []
-    for (name, words), column in zip(kinds.items(), values.T, strict=True):
-        conditions.append(_describe(data, name, words, column, f"{path}, column {name!r}"))
-        data.findings.append(conditions[-1].describe())
+        return
+    for (name, words), column in zip(data.condition_words.items(), values.T, strict=True):
+        trained, where = column[~data.test], f"{path}, column {name!r}"
+        if len(np.unique(trained)) < 2:
+            only = f"{trained[0]:g}" if words is None else words[int(trained[0])]
+            only = "missing" if only in ("", "nan") else only
+            raise MolsliceError(f"{where}: the condition is {only} in every training row; leave it out")
+        _check_leak(data, column, where)
+
+
+class Covered(NamedTuple):
+    """Rows whose conditions the training rows have.
+
+    Attributes:
+        rows: The training rows, and the held-out rows with such conditions.
+        kept: Which rows these are, int [k].
+        reasons: Why the others are not among them.
+    """
+
+    rows: FitData
+    kept: np.ndarray
+    reasons: list[str]
+
+
+def cover_conditions(data: FitData) -> Covered:
+    """Describe the conditions by the training rows, and return the rows with such conditions."""
+    values, kept = data.molecules.conditions, np.arange(len(data.smiles))
+    if values is None or data.test.all():
+        return Covered(data, kept, [])
+    values, reasons, conditions = values.copy(), dict[int, str](), []
+    for (name, words), column in zip(data.condition_words.items(), values.T, strict=True):
+        conditions.append(Condition.of_training(name, column[~data.test], words))
         for row, value in enumerate(column.tolist()):
             try:
                 column[row] = conditions[-1].read(value if words is None else words[int(value)])
             except MolsliceError as error:
                 reasons.setdefault(row, str(error))
-    data.conditions, kept = tuple(conditions), np.setdiff1d(all_rows, list(reasons))
-    if reasons:
-        first = next(iter(reasons.values()))
-        data.lose(f"{counted(len(reasons), 'held-out row')} left out; the first: {first}")
-        data.keep(kept)
-    return kept
+    molecules = replace(data.molecules, conditions=values)
+    rows, kept = replace(data, molecules=molecules, conditions=tuple(conditions)), np.delete(kept, [*reasons])
+    rows.keep(kept)
+    return Covered(rows, kept, [*reasons.values()])
 
 
-def _describe(
-    data: FitData, name: str, words: Sequence[str] | None, column: np.ndarray, where: str
-) -> Condition:
-    """Describe a condition by its values in the training rows."""
-    trained = column[~data.test]
-    if len(np.unique(trained)) < 2:
-        only = f"{trained[0]:g}" if words is None else words[int(trained[0])]
-        only = "missing" if only in ("", "nan") else only
-        raise MolsliceError(f"{where}: the condition is {only} in every training row; leave it out")
-    _check_leak(data, column, where)
-    return Condition.of_training(name, trained, words)
+def describe_conditions(data: FitData, *, refits: bool) -> FitData:
+    """Say what the conditions are, and which held-out rows have others than the training rows.
+
+    With `refits`, the model learns these rows after the others are measured, and its conditions are described
+    by all rows.
+
+    Returns:
+        The rows that are learned or measured at first.
+    """
+    covered = cover_conditions(data)
+    described = cover_conditions(replace(data, test=np.zeros_like(data.test))) if refits else covered
+    data.findings += [condition.describe() for condition in described.rows.conditions]
+    if covered.reasons:
+        rows, first = counted(len(covered.reasons), "held-out row"), covered.reasons[0]
+        if not refits:
+            data.lose(f"{rows} left out; the first: {first}")
+        elif covered.rows.test.any():
+            data.findings.append(f"{rows} learned, but not measured; the first: {first}")
+        else:
+            data.findings.append(f"no error on held-out rows; the first: {first}")
+    return covered.rows
 
 
 def _words(
@@ -128,6 +162,23 @@ def _words(
         )
     places = {word: place for place, word in enumerate(words)}
     return np.array([places[word] for word in cells], np.float64), words
+
+
+def _doubts(name: str, words: Sequence[str], no_number: MolsliceError) -> list[str]:
+    """Return why the words of a category may not be meant as a category; `no_number` says why it is one."""
+    doubts, known = list[str](), [word for word in words if word]
+    numeric = [word for word in known if np.isfinite(read_number(word.replace(",", ".")))]
+    if 2 * len(numeric) > len(known):
+        doubts.append(f"{name}: learned as a category, because one cell is not a number: {no_number}")
+    spellings: dict[str, list[str]] = {}
+    for word in known:
+        spellings.setdefault(word.casefold(), []).append(word)
+    doubts += [
+        f"{name}: {', '.join(map(repr, alike))} are different categories, because their spelling differs"
+        for alike in spellings.values()
+        if len(alike) > 1
+    ]
+    return doubts
 
 
 def _check_leak(data: FitData, column: np.ndarray, where: str) -> None:

@@ -1,6 +1,6 @@
 """The rows of a fit: molecules, targets, and which of them are held out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -151,10 +151,14 @@ class FitData:
         bounds: Least and largest possible value of each target, float64 [2, n, T]: equal to `targets` where
             these are known, infinite where there is no bound; None if the table has no limits.
         units: Unit of each target, "" for one without.
-        weights: How much a row counts, positive, float64 [n]; None if all rows count alike.
+        weights: How much a row counts for each target, positive, float64 [n, T]; None if all rows count
+            alike.
         noise: Standard error of each value, in its unit, float64 [n, T], 0 for a target without any; None if
             there are no standard errors.
-        conditions: What the training rows have of each condition.
+        condition_words: The words of each condition by its column, which `molecules.conditions` number until
+            they are described; None for a number.
+        conditions: What the training rows have of each condition, once they are described; see
+            `molslice.fitting.conditions.cover_conditions`.
         partner: The column of the second molecule; None for single molecules.
         partners: SMILES of the second molecule of each row as in the table; empty for single molecules.
         symmetric: Whether the order of a pair has no meaning. `molecules` have fewer partners than
@@ -162,6 +166,7 @@ class FitData:
         columns: The columns of the targets in the table.
         identifiers: What the table calls each row, by column, for each of the n rows; see `find_identifiers`.
         origins: The rows of the table that each row was made of; empty if they are not known.
+        places: The place of each row before the rows were sorted, int [n]; empty until then.
         lost: The rows of the table, of each molecule whose classes disagree in all targets.
     """
 
@@ -185,6 +190,7 @@ class FitData:
     units: tuple[str, ...] = ()
     weights: np.ndarray | None = None
     noise: np.ndarray | None = None
+    condition_words: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     partner: str | None = None
     partners: list[str] = field(default_factory=list)
@@ -192,6 +198,7 @@ class FitData:
     columns: tuple[str, ...] = ()
     identifiers: dict[str, list[str]] = field(default_factory=dict)
     origins: list[tuple[Origin, ...]] = field(default_factory=list)
+    places: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     lost: list[tuple[Origin, ...]] = field(default_factory=list)
 
     @property
@@ -270,8 +277,9 @@ class FitData:
         self.origins = [self.origins[row] for row in rows if self.origins]
         self.molecules = self.molecules.take(rows)
         self.targets = self.targets[rows]
-        self.test, self.groups, self.dates = (
-            values[rows] if len(values) else values for values in (self.test, self.groups, self.dates)
+        self.test, self.groups, self.dates, self.places = (
+            values[rows] if len(values) else values
+            for values in (self.test, self.groups, self.dates, self.places)
         )
         self.bounds = None if self.bounds is None else self.bounds[:, rows]
         self.weights = None if self.weights is None else self.weights[rows]
@@ -285,12 +293,8 @@ class FitData:
         if self.noise is not None:
             self.noise[:, index] *= factors
 
-    def sort(self) -> np.ndarray:
-        """Sort the rows by canonical SMILES, and rows of one molecule by split, targets and conditions.
-
-        Returns:
-            The place of each row before, int [n].
-        """
+    def sort(self) -> None:
+        """Sort the rows by canonical SMILES, and rows of one molecule by split, targets and conditions."""
         blocks = [self.targets, *([] if self.bounds is None else self.bounds)]
         blocks += [
             block.reshape(len(self.test), -1)
@@ -302,7 +306,7 @@ class FitData:
         keys = [*zip(self.names_of_molecules, self.test.tolist(), values.tolist(), strict=True)]
         rows = np.array(sorted(range(len(keys)), key=keys.__getitem__))
         self.keep(rows)
-        return rows
+        self.places = rows
 
     @property
     def encoded_conditions(self) -> np.ndarray | None:
@@ -356,6 +360,12 @@ class FitData:
         return np.concatenate(blocks, axis=1)
 
     @property
+    def is_learnable(self) -> np.ndarray:
+        """Whether a row has something to learn, bool [n]: not if its only value has no logarithm."""
+        columns = range(len(self.learned_names))
+        return np.any([self.labels(column).known for column in columns], axis=0)
+
+    @property
     def learned_names(self) -> list[str]:
         """Name what the model learns: P names."""
         pairs = zip(self.names, self.types, strict=True)
@@ -379,8 +389,9 @@ class FitData:
         """
         values, bounds, noise = self.learned[:, column], None, None
         index = targets_of_parts(self.types)[column]
+        weights = None if self.weights is None else self.weights[:, index]
         if self.types[index].has_classes:
-            return Labels(values, None, self.weights)
+            return Labels(values, None, weights)
         if self.bounds is not None:
             bounds = self._in_learned_unit(self.bounds)[..., index]
             bounds[0] = np.where(np.isnan(bounds[0]), -np.inf, bounds[0])
@@ -388,7 +399,7 @@ class FitData:
             noise = self.noise[:, index]
             if self.logarithmic[index]:
                 noise = self.noise_of_logarithms(index)
-        return Labels(values, bounds, self.weights, noise)
+        return Labels(values, bounds, weights, noise)
 
     def noise_of_logarithms(self, index: int) -> np.ndarray:
         """Return the standard errors of common logarithms, float64 [n]: error / (value ln 10).

@@ -33,6 +33,7 @@ from molslice.files.tables import NumberFormat
 from molslice.files.urls import File, Url, as_file, file_size
 from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
+from molslice.fitting.conditions import cover_conditions
 from molslice.fitting.data import Duplicates, FitData, FitOptions, Limits, Scale, Transform
 from molslice.fitting.expected_time import expected_seconds
 from molslice.fitting.first_checks import (
@@ -273,10 +274,11 @@ def fit(
         checksum = file_checksum(*files)  # of what is read, even if the files change during the fit
         with Progress("descriptors", unit="molecules", shown=not quiet) as described:
             reading = time.monotonic()
-            rows = read_fit_data(path, names, options, workers=processes, progress=described.move)
+            read = read_fit_data(path, names, options, workers=processes, progress=described.move)
             reading = max(1, processes) * (time.monotonic() - reading)
-        places = rows.sort()  # a model does not depend on the order of the rows in the table
-        refits = options.refit and bool(rows.test.any())
+        read.sort()  # a model does not depend on the order of the rows in the table
+        rows, learned, kept = _divide(read, refit=options.refit)
+        refits = rows is not learned
         expected = expected_seconds(
             rows,
             options,
@@ -295,18 +297,19 @@ def fit(
                 embed = functools.partial(network.embed, workers=processes)
                 phases.begin("embedding")
             embedding_start = time.monotonic()
-            features = rows.features(embed)
+            features = learned.features(embed)
+            taken = replace(features[kept], conditions=rows.encoded_conditions) if refits else features
             if encoder is not None:
                 encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
             tables = _read_tables(others, options, embed, workers, phases)
-            known = rows.known if refits else rows.known[~rows.test]
+            known = learned.known[~learned.test]
             parts = [target_type.num_parts for target_type in rows.types]
             _check_size(features, np.repeat(known.sum(0), parts), path, tables)
-            of_related, taken = _add_related(tables, rows, features, options, phases)
+            of_related, taken = _add_related(tables, rows, taken, options, phases)
             tuning, log = NOT_TUNED, log_file(folder)
             if tune is not None:
-                read = " ".join([checksum, *map(str, map(attrgetter("checksum", "target.column"), tables))])
-                trials = TrialLog(log, log_key(read, names, options, encoder))
+                inputs = " ".join([checksum, *map(str, map(attrgetter("checksum", "target.column"), tables))])
+                trials = TrialLog(log, log_key(inputs, names, options, encoder))
                 tuning = tune_learners(rows, taken, options, trials, progress=phases.begin("tuning"))
             now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
             shared = (options, encoder_use, partial, tuning.settings)
@@ -318,10 +321,9 @@ def fit(
                 only_measures=refits,
                 begin=phases.begin,
             )
-            model, learned = measured, rows
+            rows.findings += describe_without_logarithm(rows, refits=refits)
+            model = measured
             if refits:
-                rows.findings += describe_without_logarithm(rows)
-                learned = replace(rows, test=np.zeros_like(rows.test), findings=[])
                 of_related, taken = _add_related(tables, learned, features, options, phases)
                 model = fit_stacks(
                     learned,
@@ -335,12 +337,12 @@ def fit(
             plain = (features, options, None, partial, tuning.settings)
             alone = _fit_alone(learned, plain, phases) if tables else None
             record = summarize(
-                path, files, checksum, rows, measured, model, encoder, options, of_related, alone
+                path, files, checksum, rows, measured, learned, model, encoder, options, of_related, alone
             )
         if tune is not None:
             record["tuning"] = tuning.trials
         record["seconds"] = round(time.monotonic() - start, 1)
-        write_fit(partial, record, rows, measured, model, places, of_related)
+        write_fit(partial, record, rows, measured, learned, model, of_related)
     if tune is not None:
         log.unlink(missing_ok=True)
     return record
@@ -371,6 +373,23 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
     if options.partner_column is not None and options.standardize != "no":
         raise MolsliceError("standardize does not support pairs; standardize the table first")
     check_folder(folder, files)
+
+
+def _divide(data: FitData, *, refit: bool) -> tuple[FitData, FitData, np.ndarray]:
+    """Divide the rows of a table into what the error is measured with, and what the model learns.
+
+    Returns:
+        The rows with which the error is measured; the rows of the model, which are the same without `refit`
+        or a held-out row; and which of these the first are, int [k].
+    """
+    rows, kept, _ = cover_conditions(data)
+    if not refit:
+        return rows, rows, kept
+    all_rows = cover_conditions(replace(data, test=np.zeros_like(data.test))).rows
+    if not rows.test.any():
+        return all_rows, all_rows, kept
+    # a held-out value without a logarithm is not learned
+    return rows, replace(all_rows, test=data.test & ~all_rows.is_learnable, findings=[]), kept
 
 
 def _read_tables(

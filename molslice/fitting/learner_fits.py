@@ -257,7 +257,12 @@ class LearnerFits:
             values = self.learned[:, self.target_of.index(index)]
         rows = fitted[0].rows[np.isfinite(values[fitted[0].rows])]  # they learn exact values only
         for name, train in BASELINES.items():
-            if len(test) and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
+            # after the error is measured, nothing is compared
+            if (
+                len(test)
+                and not self.chosen
+                and self._has_time(f"{name} for comparison, {self.data.names[index]}")
+            ):
                 seed = self.options.seed
                 predicted = train(self.features, rows, test, values, of_target.has_classes, seed)
                 if several is not None:

@@ -40,7 +40,6 @@ from molslice.inference.json_text import to_json
 from molslice.inference.load import find_model
 from molslice.learners.fold_averages import member_numbers
 from molslice.tasks.metrics import METRIC_LABELS, format_metric, median_factor
-from molslice.tasks.standard_errors import MeasuredMetric
 from molslice.tasks.target_types import column_slices, common_kind
 from molslice.uncertainty.calibration import Calibration, HeldOut
 from molslice.version import __version__
@@ -52,6 +51,7 @@ def summarize(
     checksum: str,
     data: FitData,
     measured: Stacks,
+    learned: FitData,
     model: Stacks,
     encoder: Path | str | None,
     options: FitOptions,
@@ -60,15 +60,16 @@ def summarize(
 ) -> dict[str, Any]:
     """Describe the model, its rows and its errors, for `fit.json`.
 
-    `measured` was fitted without the held-out rows. The folder holds `model`: the same, or what was fitted to
-    all rows. `related` are the related targets of `model`, and `alone` is fitted to its rows without them.
+    `measured` was fitted to the training rows of `data`, without the held-out ones. The folder holds `model`,
+    which was fitted to the training rows of `learned`: the same, or all rows. `related` are the related
+    targets of `model`, and `alone` is fitted to its rows without them.
     """
-    groups = data.number_groups()
+    groups, learned_groups = data.number_groups(), learned.number_groups()
     findings, results, refusals = [*data.findings], [], data.refusals.report()
     for related_fit in related:
         findings += related_fit.findings
     beside = [
-        *(condition.name for condition in data.conditions),
+        *(condition.name for condition in learned.conditions),
         *(related_fit.record["target"] for related_fit in related),
     ]
     if model.epochs and beside:
@@ -79,25 +80,32 @@ def summarize(
             example["where"] = _without_folders(example["where"], path, files)
     for index, (name, unit) in enumerate(zip(data.names, model.targets.units, strict=True)):
         fit, predicted = model.outcomes[index], measured.outcomes[index].held_out
-        known, limited = data.known[data.test, index], data.limited[:, index]
-        metrics = data.metrics(index)
-        errors = {
-            metric: _errors(data, metric, index, fit, predicted, groups, options.members)
-            for metric in metrics
-        }
+        metrics, errors = data.metrics(index), {}
+        for metric in metrics:
+            of_folds = measure_target(learned, index, fit.unseen, fit.rows, learned_groups[fit.rows], metric)
+            held_out = {
+                label: measure_target(data, index, values, data.test, groups[data.test], metric)
+                for label, values in predicted.items()
+            }
+            errors[metric] = measure_errors(of_folds, options.members, held_out)
         without = {}
         if alone is not None:
             outcome = alone.outcomes[index]
             rows = np.flatnonzero(model.folds[0] >= 0)[outcome.rows]
-            error = measure_target(data, index, outcome.unseen, rows, groups[rows], metrics[0]).value
+            error = measure_target(
+                learned, index, outcome.unseen, rows, learned_groups[rows], metrics[0]
+            ).value
             without = {"cross_validated_without_related": error}
             findings.append(
                 f"{name}: cross-validated {METRIC_LABELS[metrics[0]]} {format_metric(error)} without the "
                 f"related targets, {format_metric(errors[metrics[0]]['cross_validated'])} with them"
             )
         if data.logarithmic[index]:
-            findings += _describe_factors(data, fit, predicted, index)
-        limits = {"train_limits": int(limited[fit.rows].sum()), "test_limits": int(limited[data.test].sum())}
+            findings += _describe_factors(data, learned, fit, predicted, index)
+        limits = {
+            "train_limits": int(learned.limited[fit.rows, index].sum()),
+            "test_limits": int(data.limited[data.test, index].sum()),
+        }
         results.append(
             {
                 "target": name,
@@ -105,9 +113,9 @@ def summarize(
                 "kind": data.types[index].kind,
                 "metric": metrics[0],
                 "train_rows": len(fit.rows),
-                "test_rows": int(known.sum()),
+                "test_rows": int(data.known[data.test, index].sum()),
                 **({} if data.bounds is None or data.types[index].has_classes else limits),
-                **_class_counts(data, fit.rows, index),
+                **_class_counts(learned, fit.rows, index),
                 "weights": dict(zip(fit.stack.names, fit.stack.weights, strict=True)),
                 **errors.pop(metrics[0]),
                 **without,
@@ -139,8 +147,8 @@ def summarize(
         "assignments": len(model.folds),
         **({} if options.standardize == "no" else {"standardize": options.standardize}),
         **(
-            {"conditions": [condition.to_mapping() for condition in data.conditions]}
-            if data.conditions
+            {"conditions": [condition.to_mapping() for condition in learned.conditions]}
+            if learned.conditions
             else {}
         ),
         **({"related": [related_fit.record for related_fit in related]} if related else {}),
@@ -183,24 +191,6 @@ def _class_counts(data: FitData, rows: np.ndarray, index: int) -> dict[str, Any]
     return {"classes": counts} if counts else {}
 
 
-def _errors(
-    data: FitData,
-    metric: str,
-    index: int,
-    fit: TargetFit,
-    held_out: Mapping[str, np.ndarray],
-    groups: np.ndarray,
-    num_folds: int,
-) -> dict[str, Any]:
-    """Measure the out-of-fold and the held-out predictions of a target; see `measure_errors`."""
-
-    def measured(predicted: np.ndarray, rows: np.ndarray) -> MeasuredMetric:
-        return measure_target(data, index, predicted, rows, groups[rows], metric)
-
-    errors = {label: measured(values, data.test) for label, values in held_out.items()}
-    return measure_errors(measured(fit.unseen, fit.rows), num_folds, errors)
-
-
 def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
     """Replace paths by the names of the files, because a folder may name a person."""
     for file in (path, *files):
@@ -209,11 +199,11 @@ def _without_folders(text: str, path: File, files: Sequence[File]) -> str:
 
 
 def _describe_factors(
-    data: FitData, fit: TargetFit, held_out: Mapping[str, np.ndarray], index: int
+    data: FitData, learned: FitData, fit: TargetFit, held_out: Mapping[str, np.ndarray], index: int
 ) -> list[str]:
     """Say how far predictions of a target whose logarithm is learned are off, beside the baselines."""
     name, truth = data.names[index], data.targets[data.test, index]
-    factor = median_factor(fit.unseen, data.targets[fit.rows, index])
+    factor = median_factor(fit.unseen, learned.targets[fit.rows, index])
     lines = [f"{name}: half of the cross-validated predictions are within a factor of {factor:.3g}"]
     if held_out and np.any(truth > 0):
         factors = {label: median_factor(predicted, truth) for label, predicted in held_out.items()}
@@ -227,40 +217,42 @@ def write_fit(
     record: dict[str, Any],
     data: FitData,
     measured: Stacks,
+    learned: FitData,
     model: Stacks,
-    places: np.ndarray,
     related: Sequence[RelatedFit] = (),
 ) -> None:
     """Write the learners, the rows, the calibration, the domain, `fit.json` and the card.
 
-    `measured`, `model` and `related` are as in `summarize`. The files have the order of the table, in which
-    rows have these `places`, int [n].
+    The arguments are as in `summarize`. The files have the order of the table.
     """
     of_related = [{RELATED_LEARNER: related_fit.model.learner} for related_fit in related]
     save_learners(folder, [*(fit.learners for fit in model.fitted), *of_related])
-    learned = model.folds[0] >= 0
-    order = np.argsort(places)
-    unseen = _by_row(data, [(fit.rows, fit.unseen) for fit in model.outcomes])
-    tested = [fit.held_out for fit in measured.outcomes if FIT_LABEL in fit.held_out]
-    held_out = _by_row(data, [(data.test, predicted[FIT_LABEL]) for predicted in tested])
-    predictions = np.where(learned[:, None], unseen, held_out)
-    splits = np.where(learned, "train", "test")
-    table = _rows_table(data, splits, model.folds[0], predictions, order)
+    order, is_learned = np.argsort(learned.places), model.folds[0] >= 0
+    unseen = _by_row(learned, [(fit.rows, fit.unseen) for fit in model.outcomes])
+    predictions = np.where(is_learned[:, None], unseen, _held_out(learned, model))
+    splits = np.where(is_learned, "train", "test")
+    table = _rows_table(learned, splits, model.folds[0], predictions, order)
     (folder / ROWS).write_text(table, encoding="utf-8")
     if model is not measured:
-        splits, tested_rows = np.full(len(order), "test"), order[data.test[order]]
-        table = _rows_table(data, splits, measured.folds[0], held_out, tested_rows)
+        splits, tested = np.full(len(data.smiles), "test"), np.argsort(data.places)
+        tested = tested[data.test[tested]]
+        table = _rows_table(data, splits, measured.folds[0], _held_out(data, measured), tested)
         (folder / HELD_OUT).write_text(table, encoding="utf-8")
-    if data.origins:
-        (folder / TABLE_ROWS).write_text(_origins_table(data, order), encoding="utf-8")
-    _calibrate(data, model.outcomes, model.folds, places).write(folder)
-    known = order[learned[order]]
-    if data.partner is None:  # pairs have no domain
-        domain = describe_domain(data, known, model.outcomes, model.folds)
+    if learned.origins:
+        (folder / TABLE_ROWS).write_text(_origins_table(learned, order), encoding="utf-8")
+    _calibrate(learned, model.outcomes, model.folds).write(folder)
+    if learned.partner is None:  # pairs have no domain
+        domain = describe_domain(learned, order[is_learned[order]], model.outcomes, model.folds)
         domain.write(folder)
         record["domain"] = domain.rule.to_mapping()
     (folder / FIT).write_text(to_json(record), encoding="utf-8")
     (folder / CARD).write_text(write_card(record), encoding="utf-8")
+
+
+def _held_out(data: FitData, stacks: Stacks) -> np.ndarray:
+    """Return the predictions of the held-out rows, float64 [n, C], NaN for other rows."""
+    predicted = [fit.held_out for fit in stacks.outcomes if FIT_LABEL in fit.held_out]
+    return _by_row(data, [(data.test, of_target[FIT_LABEL]) for of_target in predicted])
 
 
 def _by_row(data: FitData, predicted: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -275,13 +267,11 @@ def _by_row(data: FitData, predicted: Sequence[tuple[np.ndarray, np.ndarray]]) -
     return result
 
 
-def _calibrate(
-    data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray, places: np.ndarray
-) -> Calibration:
+def _calibrate(data: FitData, fitted: Sequence[TargetFit], folds: np.ndarray) -> Calibration:
     """Keep the out-of-fold predictions of the training rows, from which intervals are computed."""
     held_out, num_folds = [], int(folds.max()) + 1
     for index, (name, of_target, fit) in enumerate(zip(data.names, data.types, fitted, strict=True)):
-        order = np.argsort(places[fit.rows])
+        order = np.argsort(data.places[fit.rows])
         rows, predicted = fit.rows[order], fit.unseen[order]
         truth = data.informative(predicted, rows, index)
         held_out.append(

@@ -19,7 +19,12 @@ from molslice.files.urls import File
 from molslice.fitting.classes import find_word_columns, read_classes
 from molslice.fitting.columns import Cells, check_roles, checked_targets
 from molslice.fitting.concentrations import convert_units, to_p_values
-from molslice.fitting.conditions import attach_conditions, describe_conditions, read_conditions
+from molslice.fitting.conditions import (
+    attach_conditions,
+    check_conditions,
+    describe_conditions,
+    read_conditions,
+)
 from molslice.fitting.data import FitData, FitOptions, Origin
 from molslice.fitting.duplicates import describe_differing, find_numeric_columns, merge_duplicates
 from molslice.fitting.groups import join_groups
@@ -61,6 +66,9 @@ def read_fit_data(
         options: How to read and divide the table.
         workers: Number of worker processes that compute descriptors.
         progress: Called with the number of described rows and of all rows.
+
+    Returns:
+        The rows, whose conditions are still to be described; see `cover_conditions`.
 
     Raises:
         MolsliceError: The table cannot be used; the message names file, column and row.
@@ -158,13 +166,12 @@ def read_fit_data(
         data.test = np.zeros(len(data.smiles), bool)
         if options.split != "all" and len(data.smiles) >= MIN_ROWS:  # `check_targets` refuses fewer rows
             data.test = draw_test_rows(data, path, options.seed)
-    kept = describe_conditions(data, conditions.kinds, path)
-    geometric = geometric[kept]
-    geometric_noise = None if geometric_noise is None else geometric_noise[kept]
-    describe_forms(data)
-    describe_pairs(data)
-    data.findings += describe_held_out(data)
-    check_targets(data, path)
+    check_conditions(data, path)
+    measured = describe_conditions(data, refits=options.refit)
+    describe_forms(measured)
+    describe_pairs(measured)
+    data.findings += describe_held_out(measured)
+    check_targets(measured, path)
     data.logarithmic = tuple(
         is_logarithmic(data, path, index, geometric[:, index], options.scale) for index in range(len(names))
     )
@@ -205,7 +212,7 @@ def _use_geometric_means(data: FitData, means: np.ndarray, noise: np.ndarray | N
     if data.noise is not None and noise is not None:
         data.noise = np.where(data.logarithmic, noise, data.noise)
     if data.weights is not None:
-        data.weights = data.weights / data.weights[~data.test].mean()
+        data.weights = data.weights / data.weights[~data.test].mean(0)
     if data.bounds is not None:
         data.bounds = np.where(np.isfinite(data.targets), data.targets, data.bounds)
 

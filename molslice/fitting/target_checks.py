@@ -16,6 +16,7 @@ from molslice.types import MolsliceError
 
 MIN_ROWS = 20  # of a target; a fold of five then leaves 16 rows
 MIN_OF_CLASS = 5
+HOLD_OUT_NO_ROW = "--split all holds out no row"
 ROUNDING = 1e-14  # relative difference of means of equal values
 
 
@@ -90,16 +91,17 @@ def check_targets(data: FitData, path: File) -> None:
             )
         of_target = data.types[index]
         if of_target.several is not None:
-            _check_class_sizes(known, of_target.class_names, where, because)
+            _check_class_sizes(known, data.targets[:, index], of_target.class_names, where, because)
         elif of_target.has_classes:
             if odd := [value for value in known if value not in (0.0, 1.0)]:
                 raise MolsliceError(f"{where}: {odd[0]:g} is not a class; classes are 0 and 1")
             ones = int(known.sum())
             if min(ones, len(known) - ones) < MIN_OF_CLASS:
                 zero, one = of_target.class_names
+                enough = all((data.targets[:, index] == label).sum() >= MIN_OF_CLASS for label in (0, 1))
                 raise MolsliceError(
                     f"{where}: {len(known) - ones} training rows of class {zero} and {ones} of class {one}; "
-                    f"a fit needs at least {MIN_OF_CLASS} of each{because}"
+                    f"a fit needs at least {MIN_OF_CLASS} of each{because}{f'. {HOLD_OUT_NO_ROW}' * enough}"
                 )
         elif np.ptp(known) <= ROUNDING * np.abs(known).max():
             raise MolsliceError(f"{where}: the target is {known[0]:g} in every training row")
@@ -122,15 +124,21 @@ def check_targets(data: FitData, path: File) -> None:
             data.findings.append(f"{name}: {missing} of {len(values)} training rows have no value")
 
 
-def _check_class_sizes(known: np.ndarray, names: Sequence[str], where: str, because: str) -> None:
-    """Check that each of several classes has enough training rows."""
+def _check_class_sizes(
+    known: np.ndarray, values: np.ndarray, names: Sequence[str], where: str, because: str
+) -> None:
+    """Check that each of several classes has enough training rows.
+
+    `known` are the classes of the training rows, float64 [k], and `values` of all rows, float64 [n].
+    """
     counts = np.bincount(known.astype(np.int64), minlength=len(names))
     rarest = int(counts.argmin())
     if counts[rarest] < MIN_OF_CLASS:
+        enough = bool((values == rarest).sum() >= MIN_OF_CLASS)
         raise MolsliceError(
             f"{where}: {counted(int(counts[rarest]), 'training row')} of the class {names[rarest]!r}; a "
-            f"fit needs at least {MIN_OF_CLASS} of each{because}. --missing-value {names[rarest]!r} leaves "
-            "them out"
+            f"fit needs at least {MIN_OF_CLASS} of each{because}. {f'{HOLD_OUT_NO_ROW}; ' * enough}"
+            f"--missing-value {names[rarest]!r} leaves them out"
         )
 
 
@@ -174,10 +182,11 @@ def is_logarithmic(data: FitData, path: File, index: int, geometric: np.ndarray,
     return True
 
 
-def describe_without_logarithm(data: FitData) -> list[str]:
-    """Say how many held-out values a fit to all rows leaves out, a sentence for each target with some.
+def describe_without_logarithm(data: FitData, *, refits: bool) -> list[str]:
+    """Say how many held-out values have no logarithm, a sentence for each target with some.
 
     Whether the logarithm is learned is found in the training rows, so a held-out value may have none.
+    `refits` is whether a fit to all rows follows, which leaves them out too.
     """
     sentences, columns = [], [*part_slices(data.types)]
     for index in np.flatnonzero(data.logarithmic).tolist():
@@ -185,6 +194,7 @@ def describe_without_logarithm(data: FitData) -> list[str]:
         if count := int(without.sum()):
             values = counted(count, "held-out value")
             sentences.append(
-                f"{data.names[index]}: {values} without a logarithm, left out of the fit to all rows"
+                f"{data.names[index]}: {values} without a logarithm, left out of the mean fold error"
+                + " and of the fit to all rows" * refits
             )
     return sentences

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
@@ -16,6 +17,7 @@ from molslice.data.molecules.describe import describe_molecules
 from molslice.estimators import MolsliceRegressor
 from molslice.explanation.explain import Explainer
 from molslice.export.exported_file import export_model
+from molslice.fitting.conditions import cover_conditions
 from molslice.fitting.data import FitOptions
 from molslice.fitting.fit import fit
 from molslice.fitting.folds import assign_folds
@@ -301,15 +303,90 @@ def test_a_skewed_condition_is_taken_as_its_logarithm(rows, tmp_path):
     assert predictions.errors == ["temperature 0 is not positive, but the model takes its logarithm", None]
 
 
-def test_held_out_rows_that_the_model_would_refuse_are_left_out(rows, tmp_path):
+@pytest.fixture
+def divided(rows, tmp_path):
+    """Return a table whose first molecule is held out, in one row with a laboratory of its own."""
     first = rows[0][0]
     lines = [[*row, "test" if row[0] == first else "train"] for row in rows]
     lines[0][3] = "Oslo"
+    return write_table(tmp_path / "rows.csv", [*COLUMNS, "part"], lines)
+
+
+def test_held_out_rows_that_the_model_would_refuse_are_left_out(divided, tmp_path):
+    data = read(divided, split="part", refit=False)
+    reason = "the first: laboratory 'Oslo' does not occur"
+    assert f"1 held-out row left out; {reason}" in " ".join(data.losses)
+    covered = cover_conditions(data)
+    assert covered.rows.test.sum() == 2
+    assert covered.rows.conditions[1].words == ("Basel", "Kyoto")
+    about = fitted(divided, tmp_path / "model", split="part")
+    assert about["rows"] == {"train": 177, "test": 2}
+
+
+def test_held_out_rows_with_a_new_condition_are_learned_after_the_others_are_measured(divided, tmp_path):
+    about = fitted(divided, tmp_path / "model", split="part", refit=True)
+    assert about["rows"] == {"train": 180, "test": 2}
+    assert about["results"][0]["test_rows"] == 2
+    finding = "1 held-out row learned, but not measured; the first: laboratory 'Oslo' does not occur"
+    assert any(text.startswith(finding) for text in about["findings"])
+    assert any("a category (detected) of Basel, Kyoto, Oslo" in text for text in about["findings"])
+    predictor = load_model(tmp_path / "model")
+    assert predictor.conditions[1].words == ("Basel", "Kyoto", "Oslo")
+    assert np.isfinite(predictor.predict("CCO", conditions={**GIVEN, "laboratory": "Oslo"})).all()
+    learned = list(csv.DictReader((tmp_path / "model" / "rows.csv").open()))
+    assert [row["split"] for row in learned] == ["train"] * 180
+    assert [row["laboratory"] for row in learned if row["laboratory"] == "Oslo"] == ["Oslo"]
+    held_out = list(csv.DictReader((tmp_path / "model" / "held_out.csv").open()))
+    assert len(held_out) == 2
+    assert {row["laboratory"] for row in held_out} <= {"Basel", "Kyoto"}
+
+
+def test_a_held_out_number_outside_the_others_is_inside_once_it_is_learned(rows, tmp_path):
+    first = rows[0][0]
+    lines = [[*row, "test" if row[0] == first else "train"] for row in rows]
+    temperatures = [float(row[2]) for row in rows]
+    for line in lines[:3]:
+        line[2] = str(max(temperatures) + 10.0)
     table = write_table(tmp_path / "rows.csv", [*COLUMNS, "part"], lines)
-    data = read(table, split="part")
-    assert data.test.sum() == 2
-    assert "1 held-out row left out; the first: laboratory 'Oslo' does not occur" in " ".join(data.losses)
-    assert data.conditions[1].words == ("Basel", "Kyoto")
+    about = fitted(table, tmp_path / "model", split="part", refit=True)
+    assert about["conditions"][0]["high"] == max(temperatures) + 10.0
+    given = {**GIVEN, "temperature": max(temperatures) + 10.0}
+    predictions = load_model(tmp_path / "model").predict_with_errors([first], conditions=given, domain=True)
+    (domain,) = predictions.domain
+    assert "outside the training rows" not in (domain.reason or "")
+
+
+def test_without_a_held_out_row_that_can_be_measured_there_is_no_error_on_them(rows, tmp_path):
+    first = rows[0][0]
+    lines = [[*row, "test" if row[0] == first else "train"] for row in rows]
+    for line in lines:
+        line[3] = "Oslo" if line[0] == first else line[3]
+    table = write_table(tmp_path / "rows.csv", [*COLUMNS, "part"], lines)
+    about = fitted(table, tmp_path / "model", split="part", refit=True)
+    assert about["rows"] == {"train": 180, "test": 0}
+    assert any(
+        text.startswith("no error on held-out rows; the first: laboratory 'Oslo'")
+        for text in about["findings"]
+    )
+    given = {**GIVEN, "laboratory": "Oslo"}
+    assert np.isfinite(load_model(tmp_path / "model").predict("CCO", conditions=given)).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "notice"),
+    [
+        (["25,5", "37,0"], r"temperature: learned as a category, because one cell is not a number: .*'25,5'"),
+        (["7.4", "2", ">10"], r"temperature: learned as a category, .*column 'temperature': '>10'"),
+        (["water", "Water"], "temperature: 'Water', 'water' are different categories, because"),
+    ],
+)
+def test_categories_that_may_not_be_meant_are_named(rows, tmp_path, values, notice):
+    table = changed(rows, tmp_path / "a.csv", "temperature", lambda row, value: values[row % len(values)])
+    assert re.search(notice, " ".join(read(table).notices))
+
+
+def test_other_categories_have_no_notice(table):
+    assert read(table).notices == []
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,15 @@ def test_a_held_out_value_without_a_logarithm_is_left_out_of_the_fit_to_all_rows
     about = fitted(
         table, "y", tmp_path / "model", scale="log", split="part", refit=True, members=2, quality="fast"
     )
-    assert "y: 1 held-out value without a logarithm, left out of the fit to all rows" in about["findings"]
+    left_out = (
+        "y: 1 held-out value without a logarithm, left out of the mean fold error and of the fit to all rows"
+    )
+    assert left_out in about["findings"]
     (result,) = about["results"]
     assert (result["test_rows"], result["train_rows"]) == (11, 109)
+    assert about["rows"] == {"train": 109, "test": 11}
+    with (tmp_path / "model" / "rows.csv").open(newline="") as stream:
+        learned = {row["smiles"]: row for row in csv.DictReader(stream)}
+    assert [text for text, row in learned.items() if row["split"] == "test"] == [smiles[0]]
+    assert float(learned[smiles[0]]["y_predicted"]) > 0
     assert len(load_model(tmp_path / "model").predict(smiles)) == len(smiles)
