@@ -230,7 +230,10 @@ def measure(
     check_targets(predictor, dataset)
     kept = _kept_rows(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
     splits, columns = [], [*column_slices(predictor.types)]
-    for name in [name for name in SPLITS if name in dataset.splits]:
+    names = [name for name in SPLITS if name in dataset.splits]
+    if kept is not None and isinstance(predictor, FittedPredictor) and predictor.model.about.get("refitted"):
+        names = ["train"]  # the others have no logarithm, so that no model learned them
+    for name in names:
         rows = dataset.rows(name)
         labels = np.asarray(dataset.targets)[rows]
         known = np.isfinite(labels)

@@ -57,6 +57,7 @@ class _Case:
         predicted: Predictions, float64 [n, columns of the target].
         molecules: Number of the molecule of each row, int64 [n].
         bounds: The least and the largest possible value of limits, float64 [2, n], NaN for exact values.
+        left_out: Number of further rows, whose value has no logarithm although it is learned.
     """
 
     measured: MeasuredModel
@@ -68,6 +69,7 @@ class _Case:
     predicted: np.ndarray
     molecules: np.ndarray
     bounds: np.ndarray
+    left_out: int = 0
 
     @property
     def is_exact(self) -> np.ndarray:
@@ -93,10 +95,14 @@ class _Case:
     def stated(self, metric: str, error: MeasuredMetric) -> str:
         """Write a metric with its standard error and the rows."""
         value, spread = self.announced(metric, error)
-        rows = (
-            f"{len(self.truth):,} {self.kind} {self.measured.noun}{limits_text(int((~self.is_exact).sum()))}"
-        )
-        return f"{rounded_error(value, spread)}{self.unit(metric)} on {rows}"
+        return f"{rounded_error(value, spread)}{self.unit(metric)} on {self.rows_text}"
+
+    @property
+    def rows_text(self) -> str:
+        """How many rows have an error, how many of their values are limits, and how many rows have none."""
+        rows = f"{len(self.truth):,} {self.kind} {self.measured.noun}"
+        left_out = f" ({self.left_out:,} without a logarithm left out)" * bool(self.left_out)
+        return f"{rows}{limits_text(int((~self.is_exact).sum()))}{left_out}"
 
     def of_record(self, metric: str, place: str) -> tuple[float, float] | None:
         """Return a metric in `fit.json` with its standard error, NaN if unknown; None if it is not there."""
@@ -114,10 +120,17 @@ class _Case:
         return None if value is None else (value, math.nan if spread is None else spread)
 
     @property
-    def held_out_rows(self) -> int:
-        """Number of held-out rows of a fit."""
+    def held_out_text(self) -> str:
+        """How many held-out rows of a fit have an error; see `rows_text`.
+
+        If the predictions of some are not there, it is the number of rows with a value in `fit.json`.
+        """
         assert isinstance(self.measured.predictor, FittedPredictor)
-        return self.measured.predictor.model.about["results"][self.target]["test_rows"]
+        count = self.measured.predictor.model.about["results"][self.target]["test_rows"]
+        for case in _cases(self.measured, self.target):
+            if case.recorded == "test" and len(case.truth) + case.left_out == count:
+                return case.rows_text
+        return f"{count:,} held-out {self.measured.noun}"
 
     def unit(self, metric: str) -> str:
         """Return the unit of a metric after a blank; "" without one."""
@@ -129,7 +142,7 @@ class _Case:
         notes = [ROUGH] * (len(np.unique(self.molecules)) < SMALL)
         place, other = "cross_validated", f"cross-validated {_label(metric)}"
         if self.recorded == place:
-            place, other = "test", f"{_label(metric)} on {self.held_out_rows:,} held-out {self.measured.noun}"
+            place, other = "test", f"{_label(metric)} on {self.held_out_text}"
         if self.recorded and (error := self.of_record(metric, place)) is not None:
             notes.append(f" The {other} is {rounded_error(*error)}{self.unit(metric)}.")
         if self.split is self.measured.judged and self.measured.trained:
@@ -152,11 +165,14 @@ def _cases(measured: MeasuredModel, target: int) -> list[_Case]:
         splits += [(split, split.label, "cross_validated") for split in learned]
     for split, kind, recorded in splits:
         known, truth = split.measured(target)
+        left_out = 0
         if measured.predictor.is_logarithmic(target):
+            left_out = int((truth <= 0).sum())
             positive = (truth > 0) & (split.values(target)[known] > 0)
             known, truth = known[positive], truth[positive]
         rows = (truth, split.predicted[known, split.columns[target]], split.molecules[known])
-        cases.append(_Case(measured, target, split, kind, recorded, *rows, split.limits(target)[:, known]))
+        limits = split.limits(target)[:, known]
+        cases.append(_Case(measured, target, split, kind, recorded, *rows, limits, left_out))
     return sorted(cases, key=lambda case: case.recorded == "test" and len(case.truth) < FEW_HELD_OUT)
 
 

@@ -18,7 +18,7 @@ from molslice.cli import main
 from molslice.cli.datasets import find_model_data
 from molslice.fitting.card import STANDARD_ERROR
 from molslice.fitting.fit import fit
-from molslice.folders.fitted import ROWS, TABLE_ROWS
+from molslice.folders.fitted import CARD, HELD_OUT, ROWS, TABLE_ROWS
 from molslice.inference.domain import TrainingDomain
 from molslice.inference.load import load_model
 from molslice.inference.network import NetworkPredictor
@@ -551,6 +551,32 @@ def test_a_target_without_held_out_values_has_no_coverage(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "rare: no molecule has a value" in captured.out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"uncertainty.json", "uncertainty_1.png"}
+
+
+@pytest.mark.parametrize(("refits", "few"), [(True, 100), (False, 100), (False, 1)])
+def test_held_out_rows_without_a_logarithm_are_not_counted_in_the_fold_error(
+    refits, few, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("molslice.report.verdict.FEW_HELD_OUT", few)
+    lines = ["smiles,dose,part"]
+    for row, text in enumerate(embedded_smiles(120)):
+        dose = 10 ** (len(text) / 12) if row else 0
+        lines.append(f"{text},{dose},{'train' if row % 10 else 'test'}")
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    words = ["fit", str(tmp_path / "mine.csv"), "--target", "dose", "--split", "part", "--scale", "log"]
+    words += ["--refit"] * refits
+    assert main([*words, "--no-encoder", "--members", "2", "--out", str(tmp_path / "fit"), "--quiet"]) == 0
+    card = (tmp_path / "fit" / CARD).read_text()
+    assert "dose: 1 held-out value without a logarithm, left out of the mean fold error" in card
+    page = report(tmp_path / "fit", tmp_path / "page.html")
+    (verdict,) = re.findall("<p>(dose: mean fold error .*?)</p>", page)
+    said = " on 11 held-out molecules (1 without a logarithm left out)"
+    assert f"{said} is " in verdict if few == 100 else f"{said}, " in verdict
+    assert ("<td>test</td>" in page) != refits  # the page is about the rows that the model learned
+    if refits:
+        (tmp_path / "fit" / HELD_OUT).unlink()  # as in a published folder
+        page = report(tmp_path / "fit", tmp_path / "page.html")
+        assert "The mean fold error on 12 held-out molecules is" in page
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
