@@ -287,7 +287,7 @@ def fit(
             has_encoder=encoder is not None,
             tables=[*map(_described, others)],
         )
-        (announce or _say_nothing)(rows, sum(expected.values()))
+        (announce or _say_nothing)(read if refits else rows, sum(expected.values()))
         with Phases(expected, shown=not quiet) as phases:
             encoder_use, embed = None, _no_embedding
             if encoder is not None:

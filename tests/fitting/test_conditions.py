@@ -324,7 +324,11 @@ def test_held_out_rows_that_the_model_would_refuse_are_left_out(divided, tmp_pat
 
 
 def test_held_out_rows_with_a_new_condition_are_learned_after_the_others_are_measured(divided, tmp_path):
-    about = fitted(divided, tmp_path / "model", split="part", refit=True)
+    announced = []
+    about = fitted(
+        divided, tmp_path / "model", split="part", refit=True, announce=lambda rows, _: announced.append(rows)
+    )
+    assert (len(announced[0].smiles), announced[0].test.sum()) == (180, 3)
     assert about["rows"] == {"train": 180, "test": 2}
     assert about["results"][0]["test_rows"] == 2
     finding = "1 held-out row learned, but not measured; the first: laboratory 'Oslo' does not occur"
