@@ -100,8 +100,7 @@ def predict_folder(
     reading = {"smiles_column": smiles_column, "delimiter": delimiter}
     chosen = {name: value for name, value in reading.items() if value}
     identity = {**prediction_identity(predictor, options), **chosen}
-    for _, target in pairs:
-        check_source([source for source, _ in pairs], target)
+    check_source([source for source, _ in pairs], *(target for _, target in pairs))
     present = {target.name for _, target in pairs if target.exists()}
     left = [(source, target) for source, target in pairs if not (resume and target.name in present)]
     _update_record(folder, identity, pairs, present, resume=resume)

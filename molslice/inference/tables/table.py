@@ -331,12 +331,19 @@ def check_target(target: File, endings: Sequence[str]) -> None:
         raise MolsliceError(f"{target}: not a regular file")
 
 
-def check_source(sources: Sequence[File], target: File) -> None:
+def check_source(sources: Sequence[File], *targets: File) -> None:
     """Refuse an output that is one of the inputs."""
-    for source in sources:
-        if isinstance(source, Url) or isinstance(target, Url):
-            same = source == target
-        else:
-            same = source != STDIN and target.exists() and source.exists() and target.samefile(source)
-        if same:
+    read = {_identity(source) for source in sources}
+    for target in targets:
+        if (identity := _identity(target)) is not None and identity in read:
             raise MolsliceError(f"{target}: the output would replace the input; choose another name")
+
+
+def _identity(file: File) -> Url | tuple[int, int] | None:
+    """Return what all names of a file have in common; None for standard input and where there is no file."""
+    if isinstance(file, Url):
+        return file
+    if file == STDIN or not file.exists():
+        return None
+    status = file.stat()
+    return status.st_dev, status.st_ino
