@@ -27,7 +27,10 @@ def scaffolds(smiles: Iterable[str | None]) -> list[str]:
 
 def scaffolds_of_arrays(molecules: Iterable[MoleculeArrays]) -> list[str]:
     """Find the scaffold of each molecule from its arrays; see `scaffolds`."""
-    return [_scaffold(_rebuild, molecule) for molecule in molecules]
+    return [
+        _scaffold(lambda arrays: canonical_unguarded(rebuild(arrays).mol, None), molecule)
+        for molecule in molecules
+    ]
 
 
 def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str, np.ndarray]:
@@ -44,11 +47,6 @@ def scaffold_groups(tested: Iterable[str], training: Iterable[str]) -> dict[str,
     seen = set(training)
     kinds = np.array([ringless if not text else known if text in seen else new for text in tested], object)
     return {group: kinds == group for group in SCAFFOLD_GROUPS}
-
-
-def _rebuild(molecule: MoleculeArrays) -> CanonicalMolecule:
-    with quiet_rdkit():
-        return canonical_unguarded(rebuild(molecule).mol, None)
 
 
 def _scaffold(read: Callable[[Any], CanonicalMolecule], source: object) -> str:
