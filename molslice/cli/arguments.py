@@ -199,8 +199,13 @@ def check_delimiter(args: argparse.Namespace, paths: Sequence["File"] | None) ->
 
 def check_resume(args: argparse.Namespace) -> None:
     """End with a usage error if `--resume` is given for an output whose finished rows are not kept."""
-    if args.resume and (not isinstance(args.output, Path) or str(args.output) == "-"):
+    if args.resume and not is_on_disk(args.output):
         args.usage_error(f"--resume needs a file on this machine as --output, got {args.output}")
+
+
+def is_on_disk(output: "File | None") -> bool:
+    """Return whether an output is a file on this machine, and not standard output or a URL."""
+    return isinstance(output, Path) and str(output) != "-"
 
 
 def flag(name: str) -> str:

@@ -7,7 +7,6 @@ SMILES are rebuilt from the arrays: isotopes and a few other properties are not 
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from molslice.cli.arguments import (
@@ -17,6 +16,7 @@ from molslice.cli.arguments import (
     file_or_url,
     file_path,
     file_to_write,
+    is_on_disk,
 )
 from molslice.cli.console import say, tell, text_table, write, write_json, writing_to
 from molslice.number_text import counted
@@ -127,7 +127,7 @@ def _check_output(args: argparse.Namespace) -> None:
     from molslice.data.molecules.store_files import HEADER
     from molslice.errors import MolsliceError
 
-    if not isinstance(args.out, Path) or str(args.out) == "-":
+    if not is_on_disk(args.out):
         return
     folder = args.out.parent
     if (folder / HEADER).exists() or folder.resolve() == args.store.resolve():
