@@ -53,11 +53,9 @@ class MeasuredValues:
         decimal: str | None = None,
         missing_values: Sequence[float | str] = (),
     ) -> None:
-        targets = predictor.targets
-        given = {"decimal": decimal, "missing": tuple(missing_values)}
-        self._format = replace(
-            predictor.number_format, **{name: value for name, value in given.items() if value}
-        )
+        targets, trained = predictor.targets, predictor.number_format
+        missing = tuple(missing_values) or trained.missing
+        self._format = replace(trained, decimal=decimal or trained.decimal, missing=missing)
         self._targets, self._smiles = targets, table.smiles_column
         present = {name.strip() for name in table.names}
         self.columns = _columns_of(targets, predictor.measured_columns, table.names)
