@@ -140,23 +140,15 @@ def draw_test_rows(data: FitData, path: File, seed: int) -> np.ndarray:
     first = _draw(data, path, compound, seed)
     others = np.random.SeedSequence(seed).generate_state(DRAWS - 1).tolist()
     draws = chain([first], (_draw(data, path, compound, other) for other in others))
-    learnable = (test for test in draws if _leaves_classes(data, test))
-    fallback = next(learnable, first)
-    if not _lacks_class(data, fallback):
-        return fallback
-    return next((test for test in learnable if not _lacks_class(data, test)), fallback)
-
-
-def _leaves_classes(data: FitData, test: np.ndarray) -> bool:
-    """Return whether each class that has enough rows for a fit has enough training rows."""
-    counts, held_out = _count_classes(data, data.targets), _count_classes(data, data.targets[test])
-    return bool(((counts < MIN_OF_CLASS) | (counts - held_out >= MIN_OF_CLASS)).all())
-
-
-def _lacks_class(data: FitData, test: np.ndarray) -> bool:
-    """Return whether no held-out row has a class of a target that enough rows have."""
-    counts, held_out = _count_classes(data, data.targets), _count_classes(data, data.targets[test])
-    return bool(((counts >= HELD_OUT_CLASS) & (held_out == 0)).any())
+    counts, fallback = _count_classes(data, data.targets), None
+    for test in draws:
+        held_out = _count_classes(data, data.targets[test])
+        if ((counts >= MIN_OF_CLASS) & (counts - held_out < MIN_OF_CLASS)).any():
+            continue  # too few training rows of a class
+        if not ((counts >= HELD_OUT_CLASS) & (held_out == 0)).any():
+            return test
+        fallback = test if fallback is None else fallback
+    return first if fallback is None else fallback
 
 
 def _count_classes(data: FitData, targets: np.ndarray) -> np.ndarray:
