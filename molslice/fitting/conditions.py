@@ -111,18 +111,27 @@ def cover_conditions(data: FitData) -> Covered:
     values, kept = data.molecules.conditions, np.arange(len(data.smiles))
     if values is None or data.test.all():
         return Covered(data, kept, [])
-    values, reasons, conditions = values.copy(), dict[int, str](), []
-    for (name, words), column in zip(data.condition_words.items(), values.T, strict=True):
-        conditions.append(Condition.of_training(name, column[~data.test], words))
+    conditions, values, reasons = _conditions_of(data, ~data.test), values.copy(), dict[int, str]()
+    for condition, words, column in zip(conditions, data.condition_words.values(), values.T, strict=True):
         for row, value in enumerate(column.tolist()):
             try:
-                column[row] = conditions[-1].read(value if words is None else words[int(value)])
+                column[row] = condition.read(value if words is None else words[int(value)])
             except MolsliceError as error:
                 reasons.setdefault(row, str(error))
-    molecules = replace(data.molecules, conditions=values)
-    rows, kept = replace(data, molecules=molecules, conditions=tuple(conditions)), np.delete(kept, [*reasons])
-    rows.keep(kept)
+    rows = replace(data, molecules=replace(data.molecules, conditions=values), conditions=conditions)
+    if reasons:
+        kept = np.delete(kept, [*reasons])
+        rows.keep(kept)
     return Covered(rows, kept, [*reasons.values()])
+
+
+def _conditions_of(data: FitData, rows: np.ndarray) -> tuple[Condition, ...]:
+    """Describe the conditions, which are numbered by `condition_words`, by some rows, bool [n]."""
+    values = data.molecules.conditions
+    if values is None or not rows.any():
+        return ()
+    pairs = zip(data.condition_words.items(), values[rows].T, strict=True)
+    return tuple(Condition.of_training(name, column, words) for (name, words), column in pairs)
 
 
 def describe_conditions(data: FitData, *, refits: bool) -> FitData:
@@ -135,8 +144,8 @@ def describe_conditions(data: FitData, *, refits: bool) -> FitData:
         The rows that are learned or measured at first.
     """
     covered = cover_conditions(data)
-    described = cover_conditions(replace(data, test=np.zeros_like(data.test))) if refits else covered
-    data.findings += [condition.describe() for condition in described.rows.conditions]
+    conditions = _conditions_of(data, np.ones_like(data.test)) if refits else covered.rows.conditions
+    data.findings += [condition.describe() for condition in conditions]
     if covered.reasons:
         rows, first = counted(len(covered.reasons), "held-out row"), covered.reasons[0]
         if not refits:

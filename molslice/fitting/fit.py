@@ -298,7 +298,8 @@ def fit(
                 phases.begin("embedding")
             embedding_start = time.monotonic()
             features = learned.features(embed)
-            taken = replace(features[kept], conditions=rows.encoded_conditions) if refits else features
+            taken = features if len(kept) == len(features) else features[kept]
+            taken = replace(taken, conditions=rows.encoded_conditions)
             if encoder is not None:
                 encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
             tables = _read_tables(others, options, embed, workers, phases)
@@ -380,14 +381,14 @@ def _divide(data: FitData, *, refit: bool) -> tuple[FitData, FitData, np.ndarray
 
     Returns:
         The rows with which the error is measured; the rows of the model, which are the same without `refit`
-        or a held-out row; and which of these the first are, int [k].
+        or a held-out row; and which of the second the first are, int [k].
     """
     rows, kept, _ = cover_conditions(data)
     if not refit:
-        return rows, rows, kept
+        return rows, rows, np.arange(len(rows.smiles))
     all_rows = cover_conditions(replace(data, test=np.zeros_like(data.test))).rows
     if not rows.test.any():
-        return all_rows, all_rows, kept
+        return all_rows, all_rows, np.arange(len(all_rows.smiles))
     # a held-out value without a logarithm is not learned
     return rows, replace(all_rows, test=data.test & ~all_rows.is_learnable, findings=[]), kept
 
