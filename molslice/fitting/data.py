@@ -362,8 +362,10 @@ class FitData:
     @property
     def is_learnable(self) -> np.ndarray:
         """Whether a row has something to learn, bool [n]: not if its only value has no logarithm."""
-        columns = range(len(self.learned_names))
-        return np.any([self.labels(column).known for column in columns], axis=0)
+        known = np.isfinite(self.learned).any(1)
+        if self.bounds is not None:
+            known = known | np.isfinite(self._in_learned_unit(self.bounds)).any((0, 2))
+        return np.asarray(known)
 
     @property
     def learned_names(self) -> list[str]:
