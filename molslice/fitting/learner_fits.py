@@ -256,13 +256,9 @@ class LearnerFits:
         if several is None:
             values = self.learned[:, self.target_of.index(index)]
         rows = fitted[0].rows[np.isfinite(values[fitted[0].rows])]  # they learn exact values only
+        compares = bool(len(test)) and not self.chosen  # a fit to all rows is not measured
         for name, train in BASELINES.items():
-            # after the error is measured, nothing is compared
-            if (
-                len(test)
-                and not self.chosen
-                and self._has_time(f"{name} for comparison, {self.data.names[index]}")
-            ):
+            if compares and self._has_time(f"{name} for comparison, {self.data.names[index]}"):
                 seed = self.options.seed
                 predicted = train(self.features, rows, test, values, of_target.has_classes, seed)
                 if several is not None:
