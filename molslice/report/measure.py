@@ -228,11 +228,12 @@ def measure(
             f"a report is about molecules; the rows of {dataset.source} are {dataset.row_name}"
         )
     check_targets(predictor, dataset)
-    kept = _kept_rows(predictor, dataset) if isinstance(predictor, FittedPredictor) else None
     splits, columns = [], [*column_slices(predictor.types)]
-    names = [name for name in SPLITS if name in dataset.splits]
-    if kept is not None and isinstance(predictor, FittedPredictor) and predictor.model.about.get("refitted"):
-        names = ["train"]  # the others have no logarithm, so that no model learned them
+    kept, names = None, [name for name in SPLITS if name in dataset.splits]
+    if isinstance(predictor, FittedPredictor):
+        kept = _kept_rows(predictor, dataset)
+        if kept is not None and predictor.model.about.get("refitted"):
+            names = ["train"]  # the others have no logarithm, so that no model learned them
     for name in names:
         rows = dataset.rows(name)
         labels = np.asarray(dataset.targets)[rows]
