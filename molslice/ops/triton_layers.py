@@ -22,7 +22,10 @@ from molslice.ops.triton_mix import INTERPRETED
 WIDEST = 4096  # maximum number of channels
 ROWS = 2  # of a program at a time
 BLOCK, BLOCK_ROWS = 256, 16  # channels and rows at a time without a sum along a row
-PROGRAMS = 3 if INTERPRETED else 4 * 132  # of the backward pass of a norm at most
+WARPS = 16 * 132  # of the backward pass of a norm at most
+CHANNELS_OF_WARP = (
+    256  # there; a row in fewer channels of more warps would need a barrier for each sum of rows
+)
 BLOCK_PROGRAMS = 3 if INTERPRETED else 8 * 132  # the same without a sum along a row
 
 SUMMED_ROWS, SUMMED_CHANNELS = 256, 16  # of a program that sums parts
@@ -111,7 +114,10 @@ def add_and_norm_gradients_into(
         Gradients of the weight and the bias of the norm, and of the bias of the change [P, 3, D], float32,
         to be summed over the P programs.
     """
-    sums = _partial_sums(total, 3, ROWS, PROGRAMS)
+    settings = _settings(total)
+    warps = min(8, max(1, settings["CHANNELS"] // CHANNELS_OF_WARP))
+    settings["num_warps"] = warps
+    sums = _partial_sums(total, 3, ROWS, 3 if INTERPRETED else WARPS // warps)
     with torch.cuda.device_of(total):
         _norm_backward[(len(sums),)](
             by_total,
@@ -124,7 +130,7 @@ def add_and_norm_gradients_into(
             sums,
             _rows(total),
             dropout,
-            **_settings(total),
+            **settings,
         )
     return sums
 
