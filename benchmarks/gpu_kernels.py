@@ -28,9 +28,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from molslice.attention import build_attention
 from molslice.ops import column_ops, kernel_choice
-from molslice.ops.biased_attention import packed_attention
 from molslice.ops.masked import pair_softmax
 from molslice.ops.mixed_sort import mix_and_sort
+from molslice.ops.packed_attention import packed_attention
 from molslice.ops.sorting import sorted_columns
 from molslice.types import AttentionSpec, TokenContext
 

@@ -470,6 +470,20 @@ class QueryKeyValueAttention(Attention):
         key = self.split_heads(self.key(memory))
         return key, self.mix_pairs(self.split_heads(self.value(memory)), context), memory_mask
 
+    def project_packed(
+        self, tokens: Float[Tensor, "B N D"]
+    ) -> tuple[Float[Tensor, "B N 3 H C"], Float[Tensor, " D3"] | None]:
+        """Return Q, K and V by one product, for a kernel.
+
+        Their bias has been added without a gradient, and is the second result, None without one. The kernel
+        sums its gradient, which otherwise takes a pass over Q, K and V.
+        """
+        maps = (self.query, self.key, self.value)
+        bias = torch.cat([linear.bias for linear in maps]) if self.spec.qkv_bias else None
+        weight = torch.cat([linear.weight for linear in maps])
+        packed = nn.functional.linear(tokens, weight, None if bias is None else bias.detach())
+        return packed.unflatten(-1, (3, self.spec.num_heads, -1)), bias
+
 
 def check_least(attention: str, least: int, **options: int | None) -> None:
     """Check that options of an attention are integers of at least `least`, or None.

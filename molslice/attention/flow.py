@@ -11,7 +11,8 @@ from torch import Tensor
 from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits, check_choice
 from molslice.ops.causal import causal_product
 from molslice.ops.features import full_precision, positive_elu, precise
-from molslice.ops.masked import masked_softmax, masked_sum
+from molslice.ops.masked import masked_softmax, masked_sum, working_dtype
+from molslice.ops.packed_attention import has_kernels, packed_attention
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 EPS = 1e-6
@@ -172,6 +173,8 @@ class Flow(QueryKeyValueAttention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Run in linear time; with `logits`, the capacities are an N x N matrix."""
+        if self.ignores_padding(tokens, context):
+            return self._mix_packed(tokens, context)
         query, key, sinks, sources = self._features(tokens, context)
         value = self.split_heads(self.value(self.memory_of(tokens, context)[0]))
         value = self.mix_pairs(value, context)
@@ -197,6 +200,28 @@ class Flow(QueryKeyValueAttention):
                 )
             heads = mixed * flow.allocation
         return AttentionOutput(self.dropout(self.output(self.merge_heads(heads).to(tokens.dtype))))
+
+    def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether a kernel computes all heads of a sequence from one product."""
+        spec = self.spec
+        is_default = (self.phi, self.competition, self.allocation) == ("sigmoid", "softmax", "sigmoid")
+        is_plain = is_default and self.clamp is None and not spec.causal and not spec.cross
+        return (
+            is_plain
+            and spec.pair_bias_mode == "logits"
+            and has_kernels(tokens, spec.head_dim, working_dtype(tokens), "flow")
+        )
+
+    def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
+        packed, bias = self.project_packed(tokens)
+        pair_bias = self.added_bias(context) if context.carry is None else context.carry
+        assert pair_bias is not None  # checked in `forward`
+        heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, 0.0, bias, "flow")
+        if not self.active_dropout:
+            return self.read_out(heads.flatten(-2), context, pair_bias)
+        output = self.output(context.first(heads).flatten(-2))
+        return AttentionOutput(self.dropout(output), carry=pair_bias)
 
     def exact_map(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> ExactMap | None:
         """Return (phi(Q) / I) phi(K)^T with competition on the columns and allocation on the rows.

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from molslice.attention.base import ExactMap, QueryKeyValueAttention, Traits
-from molslice.ops.biased_attention import biased_attention, has_kernels, packed_attention
+from molslice.ops.biased_attention import biased_attention
 from molslice.ops.features import precise
 from molslice.ops.masked import masked_pair_bias, masked_softmax, pair_mask, working_dtype
+from molslice.ops.packed_attention import has_kernels, packed_attention
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, State, TokenContext
 
 
@@ -77,12 +78,7 @@ class Softmax(QueryKeyValueAttention):
 
     def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
-        maps = (self.query, self.key, self.value)
-        bias = torch.cat([linear.bias for linear in maps]) if self.spec.qkv_bias else None
-        # the kernel sums the gradient of the bias, which otherwise takes a pass over `packed`
-        without_gradient = None if bias is None else bias.detach()
-        packed = functional.linear(tokens, torch.cat([linear.weight for linear in maps]), without_gradient)
-        packed = packed.unflatten(-1, (3, self.spec.num_heads, -1))
+        packed, bias = self.project_packed(tokens)
         pair_bias = context.carry if context.carry is not None else self._mask(context, packed.dtype)
         heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, self.active_dropout, bias)
         return self.read_out(heads.flatten(-2), context, pair_bias)

@@ -94,7 +94,7 @@ def _settings(packed: Tensor) -> tuple[tuple[int], dict[str, object]]:
 
 @triton.jit
 @no_type_check
-def _places(
+def head_places(
     token_mask,
     length,
     HEADS: tl.constexpr,
@@ -105,8 +105,8 @@ def _places(
     """Find the head of this program.
 
     Returns:
-        The places of its entries in Q and in a result [B, N, H, C], and of its pairs; which entries and pairs
-        belong to real tokens; which entries and pairs exist. Masks of the latter kind do not depend on the
+        The places of its entries in Q and in a result [B, N, H, C], and of its pairs; which tokens, entries
+        and pairs are real; which entries and pairs exist. Masks of the latter kind do not depend on the
         contents of a tensor, so that neighbors are moved together.
     """
     b, h = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
@@ -122,7 +122,7 @@ def _places(
     is_pair = is_real[:, None] & is_real[None, :]
     exist = exists[:, None] & is_channel
     pairs_exist = exists[:, None] & exists[None, :]
-    return in_packed, in_result, pair, is_entry, is_pair, exist, pairs_exist
+    return in_packed, in_result, pair, is_real, is_entry, is_pair, exist, pairs_exist
 
 
 @triton.jit
@@ -155,7 +155,7 @@ def _attention_forward(
     CHANNELS: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+    place, in_result, pair, _, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
     q = tl.load(packed + place, mask=is_entry, other=0.0)
@@ -170,7 +170,7 @@ def _attention_forward(
 
 @triton.jit
 @no_type_check
-def _store_with_sum(
+def store_with_sum(
     by_packed,
     sums,
     result,
@@ -213,7 +213,7 @@ def _attention_backward(
     CHANNELS: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
-    place, in_result, pair, is_entry, is_pair, exist, pairs_exist = _places(
+    place, in_result, pair, _, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
     q = tl.load(packed + place, mask=is_entry, other=0.0)
@@ -229,11 +229,11 @@ def _attention_backward(
     by_scores = weights * (by_weights - tl.sum(weights * by_weights, 1)[:, None])
     rounded = by_scores.to(q.dtype)
     result = product(rounded, keys, IN_FLOAT32) * SCALE
-    _store_with_sum(by_packed, sums, result, place, exist, 0, HEADS, WIDTH, CHANNELS)
+    store_with_sum(by_packed, sums, result, place, exist, 0, HEADS, WIDTH, CHANNELS)
     result = product(tl.trans(rounded), q, IN_FLOAT32) * SCALE
-    _store_with_sum(by_packed, sums, result, place, exist, 1, HEADS, WIDTH, CHANNELS)
+    store_with_sum(by_packed, sums, result, place, exist, 1, HEADS, WIDTH, CHANNELS)
     result = product(tl.trans(used.to(v.dtype)), upstream, IN_FLOAT32)
-    _store_with_sum(by_packed, sums, result, place, exist, 2, HEADS, WIDTH, CHANNELS)
+    store_with_sum(by_packed, sums, result, place, exist, 2, HEADS, WIDTH, CHANNELS)
     if by_next is not None:
         by_scores += tl.load(by_next + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     tl.store(by_bias + pair, by_scores.to(by_bias.dtype.element_ty), mask=pairs_exist)

@@ -13,11 +13,12 @@ from tests.ops.triton_devices import each_device
 
 # isort: split
 from molslice.ops import (
-    biased_attention,
     kernel_choice,
     layer_steps,
     mixed_sort,
+    packed_attention,
     triton_attention,
+    triton_flow,
     triton_layers,
     triton_mix,
 )
@@ -28,7 +29,8 @@ HEADS = 4
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
-    monkeypatch.setattr(biased_attention, "_TRITON", triton_attention)
+    kernels = {"softmax": triton_attention, "flow": triton_flow}
+    monkeypatch.setattr(packed_attention, "_TRITON", kernels)
     monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
     monkeypatch.setattr(mixed_sort, "_TRITON", triton_mix)
     monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
@@ -105,7 +107,7 @@ def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange", "flow"])
 def test_each_layer_has_its_own_pair_state(name, device):
     encoder, inputs = build(name, device, num_layers=3, pair_state=True), draw(device)
     with kernel_choice.torch_forms():
@@ -130,7 +132,7 @@ def test_the_only_layer_computes_the_first_row(name, device):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
 def test_dropout_depends_on_the_seed_alone(name, device):
     encoder, inputs = build(name, device, 0.3), draw(device)
     encoder.layers.bfloat16()
@@ -151,7 +153,7 @@ def test_seeds_are_drawn_by_one_operation_and_differ(name, device, monkeypatch):
     encoder, inputs, seeds = build(name, device, 0.3), draw(device), []
     encoder.layers.bfloat16()
     kept = layer_steps.draw_seed
-    for module in (biased_attention, layer_steps, mixed_sort):
+    for module in (packed_attention, layer_steps, mixed_sort):
         monkeypatch.setattr(module, "draw_seed", lambda *args: seeds.append(kept(*args)) or seeds[-1])
     with Calls() as calls:
         encoder(*inputs)

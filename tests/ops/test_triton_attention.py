@@ -13,17 +13,18 @@ import torch
 from tests.ops.triton_devices import HAS_CUDA, each_device
 
 # isort: split
-from molslice.ops import biased_attention as module
-from molslice.ops import kernel_choice, triton_attention
-from molslice.ops.biased_attention import has_kernels, packed_attention
+from molslice.ops import kernel_choice, triton_attention, triton_flow
+from molslice.ops import packed_attention as module
+from molslice.ops.packed_attention import has_kernels, packed_attention
 
+KINDS = ["softmax", "flow"]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest entry
 
 
 @pytest.fixture
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
-    monkeypatch.setattr(module, "_TRITON", triton_attention)
+    monkeypatch.setattr(module, "_TRITON", {"softmax": triton_attention, "flow": triton_flow})
     monkeypatch.setattr(kernel_choice, "is_on_gpu", lambda tokens: True)
 
 
@@ -44,8 +45,10 @@ def pairs_of(mask):
     return (mask[:, None] & mask[:, :, None])[:, None]
 
 
-def reference(packed, bias, mask):
+def reference(packed, bias, mask, kind="softmax"):
     """Compute the attention in float64 without padding; rows of padding are zero."""
+    if kind == "flow":
+        return flow_reference(packed, bias, mask)
     query, key, value = packed.double().masked_fill(~mask[:, :, None, None, None], 0.0).unbind(2)
     scores = torch.einsum("bnhc,bmhc->bhnm", query, key) / query.shape[-1] ** 0.5
     scores = scores + bias.double().masked_fill(~pairs_of(mask), 0.0)
@@ -53,18 +56,38 @@ def reference(packed, bias, mask):
     return torch.einsum("bhnm,bmhc->bnhc", weights, value) * mask[:, :, None, None]
 
 
+def flow_reference(packed, bias, mask):
+    """Compute flow attention in float64, one sequence at a time and without padding."""
+    results = torch.zeros_like(packed[:, :, 0], dtype=torch.float64)
+    for b, real in enumerate(mask):
+        if not real.any():
+            continue
+        query, key, value = packed[b, real].double().permute(1, 2, 0, 3)
+        logarithms = bias[b].double()[:, real][:, :, real]
+        factors = logarithms.exp()
+        capacity = query.sigmoid() @ key.sigmoid().transpose(1, 2) * factors
+        # epsilon has the unit of its sum: the largest factor, as a constant
+        incoming = capacity.sum(2, keepdim=True) + 1e-6 * factors.detach().amax(2, keepdim=True)
+        outgoing = capacity.sum(1, keepdim=True) + 1e-6 * factors.detach().amax(1, keepdim=True)
+        sink, source = (capacity / outgoing).sum(2, keepdim=True), (capacity / incoming).sum(1, keepdim=True)
+        weights = capacity / incoming * (source.softmax(2) * int(real.sum())) * sink.sigmoid()
+        results[b] = results[b].index_put((real,), (weights @ value).transpose(0, 1))
+    return results
+
+
 @each_device
 @pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     "shape", [(2, 2, 5, 3), (2, 4, 21, 24), (2, 1, 17, 16), (2, 1, 40, 8), (1, 8, 1, 4), (3, 4, 16, 24)]
 )
-def test_values_and_gradients_equal_the_definition(shape, dtype, device):
+def test_values_and_gradients_equal_the_definition(shape, dtype, kind, device):
     packed, bias, mask = draw(shape, dtype, device)
-    weight = torch.randn(reference(packed, bias, mask).shape, device=device).to(dtype)
+    weight = torch.randn(reference(packed, bias, mask, kind).shape, device=device).to(dtype)
     weight = weight.masked_fill(~mask[:, :, None, None], torch.nan)  # a gradient at padding is not used
-    heads, _ = packed_attention(packed, bias, mask)
-    expected = reference(packed, bias, mask)
+    heads, _ = packed_attention(packed, bias, mask, kind=kind)
+    expected = reference(packed, bias, mask, kind)
     assert close(heads, expected, dtype)
     gradients = torch.autograd.grad(heads, [packed, bias], weight)
     defined = torch.autograd.grad(expected, [packed, bias], weight.double().nan_to_num(0.0))
@@ -75,30 +98,34 @@ def test_values_and_gradients_equal_the_definition(shape, dtype, device):
 
 @each_device
 @pytest.mark.usefixtures("_kernels")
-def test_gradients_of_the_bias_are_added_along_the_layers(device):
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_the_bias_are_added_along_the_layers(kind, device):
     packed, bias, mask = draw((2, 4, 6, 4), torch.float32, device)
     handed_on, heads, defined = bias, [], []
     for factor in (1.0, 0.5, -1.0):
-        result, handed_on = packed_attention(packed * factor, handed_on, mask)
+        result, handed_on = packed_attention(packed * factor, handed_on, mask, kind=kind)
         heads.append(result)
-        defined.append(reference(packed * factor, bias, mask))
+        defined.append(reference(packed * factor, bias, mask, kind))
     weights = [torch.randn_like(one) for one in heads]
     (by_bias,) = torch.autograd.grad(heads, [bias], weights, retain_graph=True)
     (expected,) = torch.autograd.grad(defined, [bias], [weight.double() for weight in weights])
     assert close(by_bias, expected, torch.float32)
     # and in whatever order they are used
-    (by_bias,) = torch.autograd.grad([packed_attention(packed, handed_on, mask)[0]], [bias], weights[:1])
-    (expected,) = torch.autograd.grad([reference(packed, bias, mask)], [bias], [weights[0].double()])
+    (by_bias,) = torch.autograd.grad(
+        [packed_attention(packed, handed_on, mask, kind=kind)[0]], [bias], weights[:1]
+    )
+    (expected,) = torch.autograd.grad([reference(packed, bias, mask, kind)], [bias], [weights[0].double()])
     assert close(by_bias, expected, torch.float32)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_CUDA, reason="no GPU")
 @pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("shape", [(64, 32, 30, 24), (9, 8, 53, 64), (4, 4, 128, 128), (3, 5, 100, 80)])
-def test_sizes_of_molecules_on_a_gpu(shape, dtype):
-    test_values_and_gradients_equal_the_definition(shape, dtype, "cuda")
+def test_sizes_of_molecules_on_a_gpu(shape, dtype, kind):
+    test_values_and_gradients_equal_the_definition(shape, dtype, kind, "cuda")
 
 
 def close(result, expected, dtype):
@@ -175,7 +202,7 @@ def test_compiled_without_a_break_on_a_gpu():
     """Runs in a separate process, because the shape checks of the tests cannot be compiled."""
     program = """
 import torch
-from molslice.ops.biased_attention import packed_attention
+from molslice.ops.packed_attention import packed_attention
 packed = torch.randn(2, 9, 3, 4, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
 bias = torch.randn(2, 4, 9, 9, device="cuda", dtype=torch.bfloat16, requires_grad=True)
 mask = torch.ones(2, 9, dtype=torch.bool, device="cuda")
