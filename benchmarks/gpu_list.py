@@ -252,7 +252,7 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         profiles(second, "softmax"),
         *rates(first, "slice_sort", "captured", "compiled"),
         *rates(first, "softmax", "eager"),
-        losses("slice_sort"),
+        *(losses(attention) for attention in ("slice_sort", "flow", "singular")),
         *(losses("softmax", variant) for variant in VARIANTS if variant),
         losses("slice_sort", "levers"),
         profiles(first, "flow"),

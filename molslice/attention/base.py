@@ -247,6 +247,10 @@ class Attention(nn.Module, ABC):
         """Return whether finite values at padding change neither results nor gradients of `mix`."""
         return False
 
+    def hands_on_pairs(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether the carry is the pair bias, or its weights, of the next layer."""
+        return self.ignores_padding(tokens, context)
+
     @property
     def has_steps(self) -> bool:
         """Whether the causal form also runs one token at a time, in constant memory if `traits.recurrent`."""

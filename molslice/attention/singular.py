@@ -7,9 +7,12 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from molslice.attention.base import Attention, ExactMap, Projection, Traits, check_least
-from molslice.ops.masked import masked_mean, masked_softmax, pair_mask, zero_padding
+from molslice.ops.features import precise
+from molslice.ops.folded_attention import FoldingMaps, folded_attention, has_kernels
+from molslice.ops.masked import masked_mean, masked_softmax, pair_mask, working_dtype, zero_padding
 from molslice.types import AttentionOutput, AttentionSpec, MolsliceError, TokenContext
 
 
@@ -82,6 +85,8 @@ class Singular(Attention):
 
     def mix(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Apply alphahat before the projections: its rows sum to one, so biases pass through unchanged."""
+        if self.ignores_padding(tokens, context):
+            return self._mix_packed(tokens, context)
         mask = context.token_mask
         logits = self.fold(tokens)
         unfolding = zero_padding(logits.softmax(-1), mask)
@@ -105,7 +110,49 @@ class Singular(Attention):
         weights = scores.softmax(-1)
         heads = self.dropout(weights) @ value
         unfolded = self.dropout(unfolding) @ self.output(self.merge_heads(heads))
-        return AttentionOutput(unfolded, self._penalty(unfolding, foldings, weights, context), scores)
+        penalty = self._penalty(unfolding, foldings, _off_diagonal(weights), context)
+        return AttentionOutput(unfolded, penalty, scores)
+
+    def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
+        """Return whether a kernel computes all heads of a sequence from one product."""
+        spec = self.spec
+        return (
+            self.shared_map
+            and spec.pair_bias_mode != "mix"
+            and has_kernels(tokens, spec.head_dim, self.rank, working_dtype(tokens))
+        )
+
+    def hands_on_pairs(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:  # noqa: ARG002
+        """Return False: the carry holds the scores of pseudo-tokens."""
+        return False
+
+    def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
+        """Project, then fold: the kernel adds the biases of the projections after the folding."""
+        mask, spec = context.token_mask, self.spec
+        maps = (self.query, self.key, self.value)
+        packed = functional.linear(tokens, torch.cat([linear.weight for linear in maps]))
+        added = torch.cat([linear.bias for linear in maps]) if spec.qkv_bias else None
+        logits = precise(self.fold(tokens))
+        unfolding = zero_padding(logits.softmax(-1), mask)
+        foldings = self._foldings(tokens, logits, mask)
+        dropped = self.dropout(unfolding)
+        mixed, scores, squares = folded_attention(
+            packed.unflatten(-1, (3, spec.num_heads, -1)),
+            added,
+            FoldingMaps(foldings[0], self.dropout(foldings[0]), dropped),
+            self.added_bias(context),
+            context.carry,
+            mask,
+            self.active_dropout,
+            spec.head_dim**-0.5 if self.scaled else 1.0,
+        )
+        penalty = self._penalty(unfolding, foldings, squares, context)
+        mixed = context.first(mixed.flatten(-2))
+        # the bias of the output passes through the unfolding, whose rows sum to one without dropout
+        share = context.first(dropped).sum(-1, keepdim=True).to(mixed.dtype)
+        unfolded = functional.linear(mixed, self.output.weight)
+        unfolded = torch.addcmul(unfolded, share, self.output.bias.to(unfolded.dtype))
+        return AttentionOutput(unfolded, penalty, scores)
 
     def _foldings(
         self, tokens: Float[Tensor, "B N D"], logits: Float[Tensor, "B N r"], mask: Bool[Tensor, "B N"]
@@ -150,16 +197,16 @@ class Singular(Attention):
         self,
         unfolding: Float[Tensor, "B N r"],
         foldings: list[Float[Tensor, "B r N"]],
-        weights: Float[Tensor, "B H r r"],
+        squares: Float[Tensor, "B H"],
         context: TokenContext,
     ) -> Float[Tensor, ""] | None:
+        """Return the penalty; `squares` are the sums of the squared entries beside the diagonal of A'."""
         if not (self.orthogonal_weight or self.diagonal_weight):
             return None
         orthogonal = _off_diagonal(unfolding.transpose(1, 2) @ unfolding)
         folded = sum(_off_diagonal(folding @ folding.transpose(1, 2)) for folding in foldings)
         orthogonal = orthogonal + folded / len(foldings)
-        diagonal = _off_diagonal(weights).mean(1)
-        penalties = self.orthogonal_weight * orthogonal + self.diagonal_weight * diagonal
+        penalties = self.orthogonal_weight * orthogonal + self.diagonal_weight * squares.mean(1)
         return masked_mean(penalties, context.token_mask.any(-1), 0) / self.rank**2
 
 

@@ -298,7 +298,7 @@ class Encoder(nn.Module):
             # kernels hand on their pair bias, which the next layer changes
             attention = layer.attention
             assert isinstance(attention, Attention)
-            is_changed = bool(self.pair_updates) and attention.ignores_padding(tokens, context)
+            is_changed = bool(self.pair_updates) and attention.hands_on_pairs(tokens, context)
             tokens, context = output.tokens, context.with_carry(None if is_changed else output.carry)
             penalty = add_penalties(penalty, output.penalty)
         return AttentionOutput(tokens, penalty)

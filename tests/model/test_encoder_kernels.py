@@ -13,12 +13,14 @@ from tests.ops.triton_devices import each_device
 
 # isort: split
 from molslice.ops import (
+    folded_attention,
     kernel_choice,
     layer_steps,
     mixed_sort,
     packed_attention,
     triton_attention,
     triton_flow,
+    triton_folded,
     triton_layers,
     triton_mix,
 )
@@ -29,6 +31,7 @@ HEADS = 4
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Use the kernels on every device."""
+    monkeypatch.setattr(folded_attention, "_TRITON", triton_folded)
     kernels = {"softmax": triton_attention, "flow": triton_flow}
     monkeypatch.setattr(packed_attention, "_TRITON", kernels)
     monkeypatch.setattr(layer_steps, "_TRITON", triton_layers)
@@ -62,13 +65,15 @@ def draw(device):
 def run(encoder, tokens, mask, bias, half, rows=None):
     tokens, bias = tokens.clone().requires_grad_(), bias.clone().requires_grad_()
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half == "autocast"):
-        encoded = encoder(tokens, mask, bias, num_queries=rows if half else None).tokens
+        encoded, penalty, *_ = encoder(tokens, mask, bias, num_queries=rows if half else None)
     assert encoded.dtype == torch.float32
     assert not (half and rows) or encoded.shape[1] == rows
     encoded, mask = encoded[:, :rows], mask[:, :rows]
     loss = (
         encoded.masked_fill(~mask[..., None], 0.0) * torch.linspace(-1, 2, 32, device=tokens.device)
     ).sum()
+    if penalty is not None:
+        loss = loss + 10 * penalty
     loss.backward()
     weights = dict(encoder.named_parameters())
     named = {"tokens": tokens.grad, "bias": bias.grad} | {name: one.grad for name, one in weights.items()}
@@ -80,7 +85,8 @@ def run(encoder, tokens, mask, bias, half, rows=None):
 @pytest.mark.parametrize("rows", [None, 1, 2])
 @pytest.mark.parametrize(
     ("name", "head_dim"),
-    [("softmax", None), ("slice_sort", None), ("flow", None), ("softmax", 12), ("slice_sort", 12)]
+    [("softmax", None), ("slice_sort", None), ("flow", None), ("singular", None)]
+    + [("softmax", 12), ("slice_sort", 12), ("flow", 12), ("singular", 12)]
     + [("slice_sort:max_exchange", None), ("slice_sort:descending", 12)],
 )
 def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
@@ -107,7 +113,18 @@ def test_values_and_gradients(name, head_dim, rows, half, device, monkeypatch):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange", "flow"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange", "flow", "singular"])
+def test_which_attentions_have_kernels(name, device):
+    attention = build(name, device).layers[0].attention
+    tokens, mask, bias = draw(device)
+    context = TokenContext(mask, bias)
+    assert attention.ignores_padding(tokens.bfloat16(), context)
+    with kernel_choice.torch_forms():
+        assert not attention.ignores_padding(tokens.bfloat16(), context)
+
+
+@each_device
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "slice_sort:max_exchange", "flow", "singular"])
 def test_each_layer_has_its_own_pair_state(name, device):
     encoder, inputs = build(name, device, num_layers=3, pair_state=True), draw(device)
     with kernel_choice.torch_forms():
@@ -120,7 +137,7 @@ def test_each_layer_has_its_own_pair_state(name, device):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
 def test_the_only_layer_computes_the_first_row(name, device):
     encoder, inputs = build(name, device, num_layers=1), draw(device)
     with kernel_choice.torch_forms():
@@ -132,7 +149,7 @@ def test_the_only_layer_computes_the_first_row(name, device):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow"])
+@pytest.mark.parametrize("name", ["softmax", "slice_sort", "flow", "singular"])
 def test_dropout_depends_on_the_seed_alone(name, device):
     encoder, inputs = build(name, device, 0.3), draw(device)
     encoder.layers.bfloat16()
