@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from graphormer_rewrite import graphormer_item
 from prepare import read_smiles
 from rdkit import Chem, rdBase
 from record import make_parser, median_ratio, record, take_turns
@@ -36,7 +36,6 @@ from molslice.chem.smiles import ChemError, parse_smiles
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.files.cache import file_checksum
 
-UNREACHABLE, MAX_HOPS = 510, 5
 CHUNK = 2_000
 
 
@@ -73,62 +72,6 @@ def graphormer_items(smiles: Sequence[str]) -> None:
     with rdBase.BlockLogs():
         for text in smiles:
             graphormer_item(smiles2graph(text))
-
-
-def graphormer_item(graph: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Compute what Graphormer's `preprocess_item` computes for a graph of n atoms.
-
-    Returns:
-        `x` and `attn_edge_type` with one range of indices for each feature, distances `spatial_pos` [n, n],
-        `in_degree` [n], and `edge_input` [n, n, hops, 3], the features of the bonds on the paths.
-    """
-    num_atoms = int(graph["num_nodes"])
-    ends, features = graph["edge_index"], graph["edge_feat"]
-    x = graph["node_feat"] + 1 + np.arange(9) * 512
-    edge_type = np.zeros((num_atoms, num_atoms, 3), np.int64)
-    edge_type[ends[0], ends[1]] = features + 1 + np.arange(3) * 512 + 1
-    adjacent = np.zeros((num_atoms, num_atoms), bool)
-    adjacent[ends[0], ends[1]] = True
-    distances, between = floyd_warshall(adjacent)
-    hops = min(MAX_HOPS, int(distances[distances < UNREACHABLE].max(initial=0)))
-    edge_input = -np.ones((num_atoms, num_atoms, max(hops, 1), 3), np.int64)
-    for i in range(num_atoms):
-        for j in range(num_atoms):
-            if i == j or distances[i, j] >= UNREACHABLE:
-                continue
-            path = [i, *inner_path(between, i, j), j]
-            for step in range(min(len(path) - 1, hops)):
-                edge_input[i, j, step] = edge_type[path[step], path[step + 1]]
-    return {
-        "x": x,
-        "attn_edge_type": edge_type,
-        "spatial_pos": distances,
-        "in_degree": adjacent.sum(1),
-        "edge_input": edge_input,
-    }
-
-
-def floyd_warshall(adjacent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute all distances, `UNREACHABLE` without a path, and an inner atom of each path, -1 without one.
-
-    Graphormer compiles these loops with Cython. Here the two inner loops are one operation of numpy, which is
-    as fast for molecules of this size.
-    """
-    distances = np.where(adjacent, 1, UNREACHABLE)
-    np.fill_diagonal(distances, 0)
-    between = np.full_like(distances, -1)
-    for k in range(len(adjacent)):
-        through = distances[:, k, None] + distances[None, k]
-        shorter = through < distances
-        distances = np.where(shorter, through, distances)
-        between[shorter] = k
-    return np.minimum(distances, UNREACHABLE), between
-
-
-def inner_path(between: np.ndarray, i: int, j: int) -> list[int]:
-    """Return the atoms between i and j on the path."""
-    k = int(between[i, j])
-    return [] if k < 0 else [*inner_path(between, i, k), k, *inner_path(between, k, j)]
 
 
 FUNCTIONS: dict[str, Callable[[Sequence[str]], None]] = {

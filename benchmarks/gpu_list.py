@@ -14,7 +14,10 @@
     weights     captured, with `trainer.precision: bf16-weights` and the kernels between products
     muon        the same, with `optimizer.name: muon`
 
+   Beside them, a rewrite of Graphormer's pipeline with batches of 256 molecules on the device.
 3. The kernels of a step in the form `weights`.
+4. With RDKit installed, the commands of a user in a new process: `predict` of the molecules of `--smiles`,
+   also of a few of them, whose time is the start, and `fit --quality best` of the tables of `--fit`.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
 limit. Writes `gpu_list.json` after each step. A step that succeeded is not repeated if this file has it from
@@ -29,15 +32,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
+from graphormer_rewrite import GraphormerBatch, GraphormerSet, build_graphormer, collate
 from record import describe_hardware, find_commit, list_versions, make_parser, write_json
+from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from molslice.bench.training import find_peak, plan_entries
@@ -67,7 +76,9 @@ THREADS = 4
 TIMED_STEPS = 100
 COMPARED_STEPS = 60  # with and without graphs
 SHORTEST = 5.0  # seconds; no step starts later
-CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS = 120, 60, 150  # limits of a step
+CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS, COMMAND_SECONDS = 120, 60, 150, 180  # limits of a step
+GRAPHORMER_BATCH, GRAPHORMER_BATCHES = 256, 8
+FEW_ROWS = 1_000  # to predict
 
 Numbers = dict[str, Any]
 
@@ -92,6 +103,10 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--store", type=Path, required=True, help="prepared molecules")
     parser.add_argument("--pcqm4m", type=Path, help="molecules with the lengths of PCQM4M, for more rates")
+    parser.add_argument("--smiles", type=Path, help="table with a column smiles, to predict")
+    parser.add_argument(
+        "--fit", action="append", default=[], metavar="FILE:TARGET", help="table to fit; repeatable"
+    )
     parser.add_argument("--minutes", type=float, default=12.0, help="limit of the whole list")
     parser.add_argument("--earlier", type=Path, help="file of an earlier run")
     parser.add_argument("--model", default="base", help="preset of the first models")
@@ -227,11 +242,17 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         name = f"check losses {attention} {variant}".rstrip()
         return Step(name, CHECK_SECONDS, lambda: check_losses(attention, variant, options))
 
+    def graphormer(size: str) -> Step:
+        return Step(f"{size} graphormer", RATE_SECONDS, lambda: measure_graphormer(size, options))
+
+    commands = list_commands(options)
     if options.small:
         return [
             losses("softmax"),
             losses("slice_sort", "levers"),
             *rates(first, "softmax", "collated", "eager", "captured", "weights", "muon"),
+            graphormer(first),
+            *commands,
         ]
     return [
         losses("softmax"),
@@ -243,6 +264,8 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             )
             for step in rates(model, attention, "weights", pcqm4m=True)
         ),
+        graphormer(first),
+        *commands,
         *rates(first, "softmax", "weights", "collated", "captured"),
         *rates(first, "slice_sort", "weights", "collated"),
         *rates(first, "slice_sort:order=max_exchange", "weights"),
@@ -260,6 +283,22 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
         *rates(first, "flow", "compiled"),
         *rates(first, "singular", "compiled"),
     ]
+
+
+def list_commands(options: argparse.Namespace) -> list[Step]:
+    """Return the steps that run commands, none without RDKit."""
+    if find_spec("rdkit") is None:
+        return []
+    steps = []
+    if options.smiles is not None:
+        steps.append(Step("predict", COMMAND_SECONDS, lambda: measure_predict(options.smiles, options)))
+    for table in options.fit:
+        path, _, target = table.rpartition(":")
+        name = f"fit {Path(path).name.partition('.')[0]}"
+        steps.append(
+            Step(name, COMMAND_SECONDS, lambda path=path, target=target: measure_fit(path, target, options))
+        )
+    return steps
 
 
 def build(
@@ -389,6 +428,110 @@ def differences_of(losses: list[float], others: list[float]) -> Numbers:
     differences = [abs(a - b) for a, b in zip(losses, others, strict=True)]
     first = next((number for number, difference in enumerate(differences) if difference), None)
     return {"largest": max(differences), "first_step_that_differs": first, "first_20": differences[:20]}
+
+
+def measure_graphormer(size: str, options: argparse.Namespace) -> Numbers:
+    """Measure the rate of the rewrite of Graphormer, with batches that are on the device already."""
+    store = MoleculeStore.open(options.pcqm4m or options.store, verify=False)
+    molecules, batches = (8, 2) if options.small else (GRAPHORMER_BATCH, GRAPHORMER_BATCHES)
+    rows = np.flatnonzero(np.diff(store.atom_offsets))[: molecules * batches]
+    items = GraphormerSet([ogb_graph(store, int(row)) for row in rows], [0.0] * len(rows))
+    device = torch.device(options.device)
+    prepared = []
+    for first in range(0, len(items), molecules):
+        batch = collate([items[place] for place in range(first, min(first + molecules, len(items)))])
+        prepared.append(GraphormerBatch(*(tensor.to(device) for tensor in batch)))
+    torch.manual_seed(0)
+    model = build_graphormer(size).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
+
+    def train(steps: int) -> int:
+        count = 0
+        for step in range(steps):
+            batch = prepared[step % len(prepared)]
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                prediction = model(batch)
+            loss = functional.l1_loss(prediction.float().view(-1), batch.targets)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            optimizer.step()
+            count += len(batch.targets)
+        float(loss.detach())  # waits for the device
+        return count
+
+    train(len(prepared))
+    steps = 3 if options.small else TIMED_STEPS
+    start = time.perf_counter()
+    count = train(steps)
+    seconds = time.perf_counter() - start
+    return {"molecules_per_second": count / seconds, "step_ms": 1000 * seconds / steps, "steps": steps}
+
+
+def ogb_graph(store: MoleculeStore, row: int) -> dict[str, Any]:
+    """Return a molecule as `ogb.utils.smiles2graph` does, which needs RDKit."""
+    graph = store.to_pyg(row)
+    return {
+        "num_nodes": graph.num_nodes,
+        "node_feat": np.asarray(graph.x),
+        "edge_index": np.asarray(graph.edge_index),
+        "edge_feat": np.asarray(graph.edge_attr),
+    }
+
+
+def measure_predict(path: Path, options: argparse.Namespace) -> Numbers:
+    """Measure `molslice predict gap-xtb`, and compare predictions of the device and of the CPU."""
+    table = pd.read_csv(path, usecols=["smiles"])
+    few = 20 if options.small else FEW_ROWS
+    table = table.head(3 * few) if options.small else table
+    with tempfile.TemporaryDirectory() as folder:
+        files = {count: Path(folder) / f"{count}.csv" for count in (few, len(table))}
+        for count, file in files.items():
+            table.head(count).to_csv(file, index=False)
+
+        def predict(count: int, device: str) -> tuple[float, pd.DataFrame]:
+            out = Path(folder) / "predicted.csv"
+            inputs = ["predict", "gap-xtb", "--input", str(files[count]), "--output", str(out)]
+            seconds, _ = run_command(*inputs, "--device", device)
+            return seconds, pd.read_csv(out)
+
+        start_seconds, on_device = predict(few, options.device)
+        seconds, _ = predict(len(table), options.device)
+        cpu_seconds, on_cpu = predict(few, "cpu")
+        default_seconds, _ = predict(len(table), "auto")
+    numbers = on_cpu.select_dtypes("number").columns
+    return {
+        "rows": len(table),
+        "seconds": seconds,
+        "seconds_of_few": start_seconds,
+        "seconds_of_few_on_cpu": cpu_seconds,
+        "seconds_by_default": default_seconds,
+        "molecules_per_second": (len(table) - few) / (seconds - start_seconds),
+        "largest_difference": float((on_device[numbers] - on_cpu[numbers]).abs().max().max()),
+    }
+
+
+def measure_fit(path: str, target: str, options: argparse.Namespace) -> Numbers:
+    """Measure `molslice fit` from a cold shell."""
+    quality = "fast" if options.small else "best"
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = ["fit", path, "--target", target, "--out", str(Path(folder) / "model")]
+        seconds, printed = run_command(*inputs, "--quality", quality, "--device", options.device)
+    return {"seconds": seconds, "quality": quality, "printed": printed.splitlines()}
+
+
+def run_command(*arguments: str) -> tuple[float, str]:
+    """Run a command of molslice.
+
+    Returns:
+        Its seconds, and what it printed to standard output.
+    """
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "molslice", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr[-1000:]}")
+    return time.perf_counter() - start, done.stdout
 
 
 def profile_kernels(model: str, attention: str, options: argparse.Namespace, store: Path) -> Numbers:

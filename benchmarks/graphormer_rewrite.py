@@ -14,14 +14,73 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from featurizing import MAX_HOPS, graphormer_item
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molslice.bench.training import MODELS
+from molslice.model.graphormer import PRESETS
+
+UNREACHABLE, MAX_HOPS = 510, 5
 SLOTS = 512  # rows of a table for each feature
 ATOM_FEATURES, BOND_FEATURES = 9, 3
 HOP_SLOTS = 128
 FAR = 1024  # distances from here on are masked; no molecule has one
+
+
+def graphormer_item(graph: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Compute what Graphormer's `preprocess_item` computes for a graph of n atoms.
+
+    Returns:
+        `x` and `attn_edge_type` with one range of indices for each feature, distances `spatial_pos` [n, n],
+        `in_degree` [n], and `edge_input` [n, n, hops, 3], the features of the bonds on the paths.
+    """
+    num_atoms = int(graph["num_nodes"])
+    ends, features = graph["edge_index"], graph["edge_feat"]
+    x = graph["node_feat"] + 1 + np.arange(9) * 512
+    edge_type = np.zeros((num_atoms, num_atoms, 3), np.int64)
+    edge_type[ends[0], ends[1]] = features + 1 + np.arange(3) * 512 + 1
+    adjacent = np.zeros((num_atoms, num_atoms), bool)
+    adjacent[ends[0], ends[1]] = True
+    distances, between = floyd_warshall(adjacent)
+    hops = min(MAX_HOPS, int(distances[distances < UNREACHABLE].max(initial=0)))
+    edge_input = -np.ones((num_atoms, num_atoms, max(hops, 1), 3), np.int64)
+    for i in range(num_atoms):
+        for j in range(num_atoms):
+            if i == j or distances[i, j] >= UNREACHABLE:
+                continue
+            path = [i, *inner_path(between, i, j), j]
+            for step in range(min(len(path) - 1, hops)):
+                edge_input[i, j, step] = edge_type[path[step], path[step + 1]]
+    return {
+        "x": x,
+        "attn_edge_type": edge_type,
+        "spatial_pos": distances,
+        "in_degree": adjacent.sum(1),
+        "edge_input": edge_input,
+    }
+
+
+def floyd_warshall(adjacent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute all distances, `UNREACHABLE` without a path, and an inner atom of each path, -1 without one.
+
+    Graphormer compiles these loops with Cython. Here the two inner loops are one operation of numpy, which is
+    as fast for molecules of this size.
+    """
+    distances = np.where(adjacent, 1, UNREACHABLE)
+    np.fill_diagonal(distances, 0)
+    between = np.full_like(distances, -1)
+    for k in range(len(adjacent)):
+        through = distances[:, k, None] + distances[None, k]
+        shorter = through < distances
+        distances = np.where(shorter, through, distances)
+        between[shorter] = k
+    return np.minimum(distances, UNREACHABLE), between
+
+
+def inner_path(between: np.ndarray, i: int, j: int) -> list[int]:
+    """Return the atoms between i and j on the path."""
+    k = int(between[i, j])
+    return [] if k < 0 else [*inner_path(between, i, k), k, *inner_path(between, k, j)]
 
 
 class GraphormerBatch(NamedTuple):
@@ -185,3 +244,13 @@ class Graphormer(nn.Module):
         for layer in self.layers:
             tokens = layer(tokens, bias)
         return self.readout(self.norm(tokens)[:, 0]).squeeze(-1)
+
+
+def build_graphormer(size: str) -> Graphormer:
+    """Build the model with a size of `molslice bench train`."""
+    # presets have a dropout of 0.1 unless they state another
+    given = MODELS[size]
+    sizes = PRESETS[given["preset"]] if "preset" in given else given
+    sizes = {"dropout": 0.1, **sizes}
+    names = ("num_layers", "dim", "ffn_dim", "num_heads", "dropout")
+    return Graphormer(**{name: sizes[name] for name in names})

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from graphormer_rewrite import Graphormer, GraphormerSet, collate
+from graphormer_rewrite import GraphormerSet, build_graphormer, collate
 from record import ROOT, other_environment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molslice.bench.molecules import featurize
-from molslice.bench.training import MODELS, TrainEntry
+from molslice.bench.training import TrainEntry
 from molslice.bench.training_worker import Training
 from molslice.chem.smiles import quiet_rdkit
 from molslice.data.molecules.leaderboard import import_ogb
 from molslice.data.molecules.store import MoleculeStore
 from molslice.model.gin_virtual import GinVirtual, GinVirtualSpec
-from molslice.model.graphormer import PRESETS
 from molslice.types import DataSpec
 
 GIN_BATCH, GRAPHORMER_BATCH = 256, 64  # of OGB's program; of molslice and chemprop in this comparison
@@ -238,12 +237,7 @@ class GraphormerPipeline(Graphs, Side):
             GraphormerSet(graphs, targets), GRAPHORMER_BATCH, shuffle=True, collate_fn=collate
         )
         torch.manual_seed(0)
-        # presets have a dropout of 0.1 unless they state another
-        given = MODELS[size]
-        sizes = PRESETS[given["preset"]] if "preset" in given else given
-        sizes = {"dropout": 0.1, **sizes}
-        names = ("num_layers", "dim", "ffn_dim", "num_heads", "dropout")
-        self.model = Graphormer(**{name: sizes[name] for name in names})
+        self.model = build_graphormer(size)
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-4)
 

@@ -12,7 +12,7 @@ SMILES = "CC(C)c1ccc2c(c1)CCO2.[Na+]"
 
 
 def test_graphormers_inputs_are_those_of_the_shortest_paths():
-    program = load_program("featurizing")
+    program = load_program("graphormer_rewrite")
     graph = smiles2graph(SMILES)
     item = program.graphormer_item(graph)
     n, ends = graph["num_nodes"], graph["edge_index"]

@@ -3,9 +3,15 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from ogb.utils import smiles2graph
 
+from molslice.chem.featurize import molecule_arrays
+from molslice.data.molecules.store import MoleculeStore
 from tests.programs import load_program
 
 ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = line.strip()\n"
@@ -82,9 +88,41 @@ def test_a_step_stops_at_the_end_of_the_list(run):
 
 def test_the_list_has_each_step_once():
     program = load_program("gpu_list")
-    options = argparse.Namespace(model="base", second_model="small", store="a", pcqm4m="b", small=False)
+    sizes = {"model": "base", "second_model": "small", "small": False}
+    inputs = {"store": "a", "pcqm4m": "b", "smiles": Path("c.csv"), "fit": ["d/esol.csv.gz:logS"]}
+    options = argparse.Namespace(**sizes, **inputs)
     names = [step.name for step in program.list_steps(options)]
     assert len(names) == len(set(names)) > 20
     assert names[0] == "check losses softmax"
+    assert {"base graphormer", "predict", "fit esol"} <= set(names)
     options.pcqm4m = None
     assert not any(step.name.startswith("pcqm4m") for step in program.list_steps(options))
+
+
+def test_graphs_of_a_store_equal_those_of_ogb(program):
+    smiles = ["CC(C)CC(=O)NCC#N", "[Na+].CC(=O)[O-]", "C"]
+    store = MoleculeStore.in_memory([molecule_arrays(text, atom_order="input") for text in smiles])
+    for row, text in enumerate(smiles):
+        graph, expected = program.ogb_graph(store, row), smiles2graph(text)
+        assert graph.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(graph[name], values)
+
+
+def test_a_command_that_fails_is_a_failed_step(program):
+    with pytest.raises(RuntimeError, match=r"(?s)predict gap-xtb ended with 1: .*missing\.csv"):
+        program.run_command("predict", "gap-xtb", "--input", "missing.csv", "--output", "out.csv")
+
+
+@pytest.mark.slow
+def test_the_rewrite_of_graphormer_and_predictions_are_timed(program, tmp_path):
+    smiles = ["CCO", "c1ccccc1", "CC(=O)N"] * 20
+    molecules = [molecule_arrays(text) for text in smiles]
+    MoleculeStore.write(tmp_path / "store", [MoleculeStore.in_memory(molecules)], source="test")
+    pd.DataFrame({"name": range(60), "smiles": smiles}).to_csv(tmp_path / "table.csv", index=False)
+    options = argparse.Namespace(store=tmp_path / "store", pcqm4m=None, small=True, device="cpu")
+    result = program.measure_graphormer("slim", options)
+    assert result["molecules_per_second"] > 0
+    result = program.measure_predict(tmp_path / "table.csv", options)
+    assert result["rows"] == 60
+    assert result["largest_difference"] == 0.0
