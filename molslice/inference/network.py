@@ -30,8 +30,11 @@ from molslice.model.dropout import DropoutSampler
 from molslice.types import MoleculeBatch, MolsliceError
 
 # padded tokens of a batch: on a CPU it fits the cache, on a GPU it bounds memory
-CPU_TOKENS, GPU_TOKENS = 2_048, 8_192
-MAX_ROWS = 256
+TOKENS, ROWS = {"cuda": 16_384}, {"cuda": 1_024}  # of a batch at most, by kind of device
+CPU_TOKENS, CPU_ROWS = 2_048, 256  # on others
+QUEUED = {
+    "cuda": 8
+}  # batches whose results are fetched together, so that the host prepares the next ones meanwhile
 
 
 class NetworkPredictor(Predictor):
@@ -245,8 +248,9 @@ class NetworkPredictor(Predictor):
         num_atoms = np.asarray(store.num_atoms)[rows]
         places = np.flatnonzero(num_atoms)
         tokens = num_atoms[places] + 1  # the graph token
-        budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        for batch in ordered_batches(tokens, token_budget=budget, batch_size=MAX_ROWS):
+        kind = self.device.type
+        budget, most = TOKENS.get(kind, CPU_TOKENS), ROWS.get(kind, CPU_ROWS)
+        for batch in ordered_batches(tokens, token_budget=budget, batch_size=most):
             chosen = places[batch]
             yield chosen, collate(store, rows[chosen], atom_permutation=atom_permutation)
 
@@ -293,12 +297,28 @@ class NetworkPredictor(Predictor):
             bounded_threads(self.device),
             Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar,
         ):
+            waiting: list[tuple[np.ndarray, Tensor]] = []
+
+            def fetch() -> None:
+                for places, numbers in waiting:
+                    values[places] = numbers.cpu().numpy()
+                    bar.update(len(places))
+                waiting.clear()
+
             for places, batch in batches:
-                on_device = batch.to(self.device)
+                on_device = self._move(batch)
                 with float32_inference(self.device):
-                    values[places] = compute(on_device).float().cpu().numpy()
-                bar.update(len(places))
+                    waiting.append((places, compute(on_device).float()))
+                if len(waiting) >= QUEUED.get(self.device.type, 1):
+                    fetch()
+            fetch()
         return values
+
+    def _move(self, batch: Any) -> Any:  # noqa: ANN401
+        """Copy a batch to the device; from pinned memory the host need not wait for the batches before it."""
+        if self.device.type != "cuda":
+            return batch.to(self.device)
+        return batch.pin_memory().to(self.device, non_blocking=True)
 
 
 def _find_errors(values: np.ndarray, store: MoleculeStore, rows: np.ndarray) -> list[str | None]:

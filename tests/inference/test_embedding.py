@@ -55,6 +55,16 @@ def test_it_does_not_depend_on_the_other_rows(model, monkeypatch):
     np.testing.assert_allclose(model.embed(["OCC"]), model.embed(["CCO"]), atol=0)
 
 
+@pytest.mark.parametrize("queued", [2, 3, 100])
+def test_results_may_be_fetched_after_several_batches(queued, model, monkeypatch):
+    smiles = embedded_smiles(60)
+    monkeypatch.setattr(network, "CPU_TOKENS", 64)
+    expected = model.embed(smiles), model.predict(smiles)
+    monkeypatch.setattr(network, "QUEUED", {"cpu": queued})
+    np.testing.assert_array_equal(model.embed(smiles), expected[0])
+    np.testing.assert_array_equal(model.predict(smiles), expected[1])
+
+
 def test_a_row_that_cannot_be_read_is_nan(model):
     smiles: Any = ["CCO", "C(", None, "CCO"]
     found = Embedder(model).predict_with_errors(smiles)
