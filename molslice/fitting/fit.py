@@ -60,7 +60,7 @@ from molslice.fitting.target_checks import describe_without_logarithm
 from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune_learners
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
-from molslice.inference.load import find_model, load_encoder
+from molslice.inference.load import find_model, load_encoder, name_device
 from molslice.learners import Features
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
@@ -199,7 +199,8 @@ def fit(
         encoder: A trained encoder whose embeddings are features too, and which `best` fine-tunes: a run
             folder or the name of a shipped model; None for no encoder.
         workers: Processes that compute descriptors; None for all cores in large tables.
-        device: Where the encoder computes and is fine-tuned: `cpu`, `cuda` (the first GPU) or `mps`.
+        device: Where the encoder computes and is fine-tuned: `cpu`, `cuda` (the first GPU), `mps`, or `auto`
+            for `cuda` if it is available and there is an encoder, else `cpu`.
         quiet: Whether to hide progress.
         announce: Called before the fit with its rows, which have the findings about the table, and with the
             expected time in seconds.
@@ -257,6 +258,7 @@ def fit(
         quality=quality,
         tune=tune,
     )
+    device = name_device(device, computes=encoder is not None)
     files = find_files([path])
     check_rereadable(files)
     others = listed_related(related, files, names, pairs=partner is not None)
@@ -366,7 +368,7 @@ def _check(files: Sequence[File], folder: Path, options: FitOptions, device: str
         ("wildcards", options.wildcards, WILDCARDS),
         ("quality", options.quality, tuple(QUALITIES)),
         ("standardize", options.standardize, STANDARDS),
-        ("device", device, DEVICES),
+        ("device", device, ("auto", *DEVICES)),
     ):
         if value not in choices:
             listed = ", ".join(choice for choice in choices if choice)

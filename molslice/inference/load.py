@@ -40,7 +40,8 @@ def load_model(
     Args:
         name_or_path: A run folder, the folder of an ensemble or of a fit, a checkpoint folder
             (`model.safetensors` and `config.yaml`), or the name of a model that ships with the package.
-        device: Where to compute, such as `cpu` or `cuda`.
+        device: Where to compute, such as `cpu` or `cuda`; `auto` for the first GPU if there is one, else the
+            CPU.
         fragment: What happens to a mixture: `keep` it, predict its `largest` molecule, or `refuse` it. None
             does what was done in the training, which by default is `keep`.
         wildcards: What happens to a row with a wildcard, an R-group or a bond of any order: `refuse` it, or
@@ -172,8 +173,16 @@ def load_encoder(
     return network
 
 
+def name_device(device: str, *, computes: bool = True) -> str:
+    """Return the device; for `auto` the first CUDA device if there is one and it `computes`, else the CPU."""
+    if device != "auto":
+        return device
+    return "cuda" if computes and torch.cuda.is_available() else "cpu"
+
+
 def _find_device(device: torch.device | str) -> torch.device:
     """Return the device after making an empty tensor on it."""
+    device = name_device(device) if isinstance(device, str) else device
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about names that torch is going to remove

@@ -828,7 +828,7 @@ def test_tables_that_cannot_be_fitted_are_refused(change, options, words, smiles
         ({"kind": "ranking"}, r"unknown kind 'ranking'; choices: regression, classification"),
         ({"duplicates": "drop"}, r"unknown duplicates 'drop'"),
         ({"device": "cuda"}, r"device 'cuda' needs an encoder"),
-        ({"device": "cuda:1"}, r"unknown device 'cuda:1'; choices: cpu, cuda, mps"),
+        ({"device": "cuda:1"}, r"unknown device 'cuda:1'; choices: auto, cpu, cuda, mps"),
         ({"units": ["a", "b"]}, r"units must be one unit, or one for each target \(1\)"),
         ({"units": 3}, r"units must be one unit, or one for each target \(1\), got 3"),
         ({"members": 2.5}, r"members must be an integer, got 2\.5"),

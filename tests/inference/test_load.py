@@ -5,7 +5,7 @@ import torch
 from rdkit import Chem
 
 import molslice
-from molslice.inference.load import load_model
+from molslice.inference.load import load_model, name_device
 from molslice.inference.smiles_reader import SmilesReader
 from molslice.types import MolsliceError
 from tests.inference.models import CLASSES, FORMS, TWO, checkpoint_folder, embedded_smiles, untrained
@@ -200,3 +200,18 @@ def test_a_device_that_is_not_there(tmp_path, device):
     folder = checkpoint_folder(tmp_path)
     with pytest.raises(MolsliceError, match=device):
         load_model(folder, device)
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "computes", "expected"),
+    [(False, True, "cpu"), (True, True, "cuda"), (True, False, "cpu")],
+)
+def test_a_device_that_is_chosen_automatically(has_gpu, computes, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert name_device("auto", computes=computes) == expected
+    assert name_device("mps", computes=computes) == "mps"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be chosen")
+def test_the_cpu_computes_without_a_gpu():
+    assert load_model("gap-xtb", "auto").device == torch.device("cpu")
