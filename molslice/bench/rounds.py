@@ -21,6 +21,7 @@ from molslice.files.parsing import read_json_object
 from molslice.files.progress import Progress
 from molslice.files.text_tables import markdown_table
 from molslice.inference.json_text import to_json
+from molslice.training.fabric import default_threads
 from molslice.types import MolsliceError
 
 GIGA = 1e9
@@ -37,7 +38,7 @@ class Plan(Settings):
     """What to measure. A subclass adds the entries.
 
     Attributes:
-        threads: Number of CPU threads; None for the number that torch chooses.
+        threads: Number of CPU threads; None for the number that a training takes, which is fewer with a GPU.
         rounds: Measurements of each entry.
 
     Raises:
@@ -50,7 +51,7 @@ class Plan(Settings):
     def __post_init__(self) -> None:
         check_device(self.device)
         if self.threads is None:
-            object.__setattr__(self, "threads", torch.get_num_threads())
+            object.__setattr__(self, "threads", default_threads(torch.device(self.device)))
 
     def subset(self, *names: str) -> dict[str, Any]:
         """Return some of the settings by name."""

@@ -172,12 +172,15 @@ def quiet_lightning() -> Iterator[None]:
                 logger.setLevel(level)
 
 
+def default_threads(device: torch.device) -> int:
+    """Return the number of CPU threads of a training: torch's default, fewer with a CUDA device."""
+    threads = torch.get_num_threads()
+    return min(THREADS_WITH_GPU, threads) if device.type == "cuda" else threads
+
+
 def limit_threads(asked: int | None, device: torch.device) -> None:
-    """Set the number of CPU threads of this process; None for torch's default, fewer with a CUDA device."""
-    if asked is None and device.type == "cuda":
-        asked = min(THREADS_WITH_GPU, torch.get_num_threads())
-    if asked is not None:
-        torch.set_num_threads(asked)
+    """Set the number of CPU threads of this process; None for `default_threads`."""
+    torch.set_num_threads(default_threads(device) if asked is None else asked)
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
