@@ -17,7 +17,8 @@
    Beside them, a rewrite of Graphormer's pipeline with batches of 256 molecules on the device.
 3. The kernels of a step in the form `weights`.
 4. With RDKit installed, the commands of a user in a new process: `predict` of the molecules of `--smiles`,
-   also of a few of them, whose time is the start, and `fit --quality best` of the tables of `--fit`.
+   also of a few of them, whose time is the start, and `fit` of the tables of `--fit`, on the device and on
+   the CPU.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
 limit. Writes `gpu_list.json` after each step. A step that succeeded is not repeated if this file has it from
@@ -30,13 +31,14 @@ import dataclasses
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -74,9 +76,10 @@ VARIANTS: dict[str, dict[str, str]] = {
 CAPTURED = ("captured", "compiled", "weights", "muon")
 THREADS = 4
 TIMED_STEPS = 100
-COMPARED_STEPS = 60  # with and without graphs
+COMPARED_STEPS = 200  # with and without graphs
 SHORTEST = 5.0  # seconds; no step starts later
-CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS, COMMAND_SECONDS = 120, 60, 150, 180  # limits of a step
+CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS, COMMAND_SECONDS = 240, 60, 150, 240  # limits of a step
+ONE_COMMAND_SECONDS = 120
 GRAPHORMER_BATCH, GRAPHORMER_BATCHES = 256, 8
 FEW_ROWS = 1_000  # to predict
 
@@ -105,7 +108,12 @@ def main() -> None:
     parser.add_argument("--pcqm4m", type=Path, help="molecules with the lengths of PCQM4M, for more rates")
     parser.add_argument("--smiles", type=Path, help="table with a column smiles, to predict")
     parser.add_argument(
-        "--fit", action="append", default=[], metavar="FILE:TARGET", help="table to fit; repeatable"
+        "--fit",
+        action="append",
+        default=[],
+        type=table_and_target,
+        metavar="FILE:TARGET",
+        help="table to fit; repeatable",
     )
     parser.add_argument("--minutes", type=float, default=12.0, help="limit of the whole list")
     parser.add_argument("--earlier", type=Path, help="file of an earlier run")
@@ -120,6 +128,14 @@ def main() -> None:
         compute(options)
     else:
         run_list(options)
+
+
+def table_and_target(text: str) -> tuple[str, str]:
+    """Read a value of `--fit`."""
+    path, _, target = text.rpartition(":")
+    if not path or not target:
+        raise argparse.ArgumentTypeError(f"invalid table {text!r}: expected FILE:TARGET")
+    return path, target
 
 
 def run_list(options: argparse.Namespace) -> None:
@@ -152,14 +168,31 @@ def run_list(options: argparse.Namespace) -> None:
             results[name] = {**result, "commit": commit}
             write_json(file, {"name": NAME, **about, "steps": results})
             print(f"{end - time.monotonic():5.0f} s left  {name}: {describe(result)}", flush=True)
-    print("not run:", ", ".join(waiting) or "nothing", flush=True)
+    print("not run:", ", ".join([*waiting, *list_missing(options)]) or "nothing", flush=True)
+
+
+def list_missing(options: argparse.Namespace) -> list[str]:
+    """Return the kinds of steps that are not in the list, with the reason of each."""
+    missing = [] if options.pcqm4m else ["rates with the lengths of PCQM4M (no --pcqm4m)"]
+    if find_spec("rdkit") is None:
+        return [*missing, "commands (RDKit is not installed)"]
+    missing += [] if options.smiles else ["predict (no --smiles)"]
+    return missing if options.fit else [*missing, "fit (no --fit)"]
 
 
 def converse(waiting: dict[str, int], end: float) -> Iterator[tuple[str, Numbers]]:
     """Start a program, send it the waiting steps one by one, and yield their results until one fails."""
     program = subprocess.Popen(
-        [sys.executable, __file__, *sys.argv[1:], "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, __file__, *sys.argv[1:], "--worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # so that commands end with it
     )
+
+    def end_program() -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+
     assert program.stdin is not None
     assert program.stdout is not None
     try:
@@ -169,7 +202,7 @@ def converse(waiting: dict[str, int], end: float) -> Iterator[tuple[str, Numbers
                 return
             program.stdin.write(f"{name}\n".encode())
             program.stdin.flush()
-            timer = threading.Timer(left, program.kill)
+            timer = threading.Timer(left, end_program)
             timer.start()
             answer = program.stdout.readline()
             timer.cancel()
@@ -181,7 +214,7 @@ def converse(waiting: dict[str, int], end: float) -> Iterator[tuple[str, Numbers
             if result["outcome"] != "ok":
                 return  # a failed kernel can break the later ones of its program
     finally:
-        program.kill()
+        end_program()
         program.wait()
 
 
@@ -292,8 +325,7 @@ def list_commands(options: argparse.Namespace) -> list[Step]:
     steps = []
     if options.smiles is not None:
         steps.append(Step("predict", COMMAND_SECONDS, lambda: measure_predict(options.smiles, options)))
-    for table in options.fit:
-        path, _, target = table.rpartition(":")
+    for path, target in options.fit:
         name = f"fit {Path(path).name.partition('.')[0]}"
         steps.append(
             Step(name, COMMAND_SECONDS, lambda path=path, target=target: measure_fit(path, target, options))
@@ -512,12 +544,16 @@ def measure_predict(path: Path, options: argparse.Namespace) -> Numbers:
 
 
 def measure_fit(path: str, target: str, options: argparse.Namespace) -> Numbers:
-    """Measure `molslice fit` from a cold shell."""
-    quality = "fast" if options.small else "best"
-    with tempfile.TemporaryDirectory() as folder:
-        inputs = ["fit", path, "--target", target, "--out", str(Path(folder) / "model")]
-        seconds, printed = run_command(*inputs, "--quality", quality, "--device", options.device)
-    return {"seconds": seconds, "quality": quality, "printed": printed.splitlines()}
+    """Measure `molslice fit` from a cold shell, and compare its errors with the errors on the CPU."""
+    quality = "fast" if options.small else "good"
+    seconds: dict[str, float] = {}
+    printed: dict[str, list[str]] = {}
+    for device in dict.fromkeys((options.device, "cpu")):
+        with tempfile.TemporaryDirectory() as folder:
+            inputs = ["fit", path, "--target", target, "--out", str(Path(folder) / "model")]
+            seconds[device], text = run_command(*inputs, "--quality", quality, "--device", device)
+        printed[device] = text.splitlines()
+    return {"quality": quality, "seconds": seconds[options.device], "by_device": seconds, "printed": printed}
 
 
 def run_command(*arguments: str) -> tuple[float, str]:
@@ -528,7 +564,7 @@ def run_command(*arguments: str) -> tuple[float, str]:
     """
     start = time.perf_counter()
     command = [sys.executable, "-m", "molslice", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ONE_COMMAND_SECONDS)
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr[-1000:]}")
     return time.perf_counter() - start, done.stdout

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ogb.utils import smiles2graph
 from molslice.chem.featurize import molecule_arrays
 from molslice.data.molecules.store import MoleculeStore
 from tests.programs import load_program
+from tests.serve.running import wait_until
 
 ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = line.strip()\n"
 
@@ -35,7 +37,15 @@ def run(program, monkeypatch, tmp_path):
         monkeypatch.setattr(program, "__file__", str(tmp_path / "worker.py"))
         monkeypatch.setattr(sys, "argv", ["gpu_list.py"])
         options = argparse.Namespace(
-            minutes=minutes, out=tmp_path / "out", earlier=earlier, device="cpu", store=tmp_path, only=""
+            minutes=minutes,
+            out=tmp_path / "out",
+            earlier=earlier,
+            device="cpu",
+            store=tmp_path,
+            only="",
+            pcqm4m=None,
+            smiles=None,
+            fit=[],
         )
         program.run_list(options)
         return json.loads((tmp_path / "out" / "gpu_list.json").read_text())["steps"]
@@ -89,7 +99,7 @@ def test_a_step_stops_at_the_end_of_the_list(run):
 def test_the_list_has_each_step_once():
     program = load_program("gpu_list")
     sizes = {"model": "base", "second_model": "small", "small": False}
-    inputs = {"store": "a", "pcqm4m": "b", "smiles": Path("c.csv"), "fit": ["d/esol.csv.gz:logS"]}
+    inputs = {"store": "a", "pcqm4m": "b", "smiles": Path("c.csv"), "fit": [("d/esol.csv.gz", "logS")]}
     options = argparse.Namespace(**sizes, **inputs)
     names = [step.name for step in program.list_steps(options)]
     assert len(names) == len(set(names)) > 20
@@ -107,6 +117,44 @@ def test_graphs_of_a_store_equal_those_of_ogb(program):
         assert graph.keys() == expected.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(graph[name], values)
+
+
+def test_a_table_to_fit_has_a_target(program):
+    assert program.table_and_target("a:b/c.csv:y") == ("a:b/c.csv", "y")
+    for text in ("a.csv", "a.csv:", ":y"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected FILE:TARGET"):
+            program.table_and_target(text)
+
+
+def test_kinds_of_steps_that_are_not_listed_are_named(program, monkeypatch):
+    options = argparse.Namespace(pcqm4m=None, smiles=Path("a.csv"), fit=[])
+    assert program.list_missing(options) == [
+        "rates with the lengths of PCQM4M (no --pcqm4m)",
+        "fit (no --fit)",
+    ]
+    monkeypatch.setattr(program, "find_spec", lambda name: None)
+    assert "commands (RDKit is not installed)" in program.list_missing(options)
+    assert program.list_commands(options) == []
+
+
+def test_commands_end_with_a_step_that_is_stopped(run, tmp_path):
+    run(
+        "    import subprocess, pathlib\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "    child.wait()\n",
+        minutes=0.05,
+    )
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_running(pid))
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
 def test_a_command_that_fails_is_a_failed_step(program):
