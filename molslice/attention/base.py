@@ -233,15 +233,33 @@ class Attention(nn.Module, ABC):
 
     def add_carry(self, scores: Float[Tensor, "B H R S"], context: TokenContext) -> Float[Tensor, "B H R S"]:
         """Return the sum of the scores and of the carry of the layer below, if there is one."""
+        carry = self.check_carry(context, *scores.shape)
+        return scores if carry is None else scores + carry
+
+    def check_carry(self, context: TokenContext, *shape: int) -> Tensor | None:
+        """Return the carry of the layer below, or None in the first layer.
+
+        Raises:
+            MolsliceError: It has another shape.
+        """
         carry = context.carry
-        if carry is None:
-            return scores
-        if carry.shape != scores.shape:
+        if carry is not None and carry.shape != shape:
             raise MolsliceError(
-                f"{self.name} takes a carry of shape {list(scores.shape)} from the layer below, "
+                f"{self.name} takes a carry of shape {list(shape)} from the layer below, "
                 f"got {list(carry.shape)}"
             )
-        return scores + carry
+        return carry
+
+    def check_pair_carry(self, context: TokenContext) -> Tensor | None:
+        """Return the carry of the layer below where it is the pair bias or its weights; see `check_carry`."""
+        batch, length = context.token_mask.shape
+        return self.check_carry(context, batch, self.spec.num_heads, length, length)
+
+    def bias_for_kernel(self, context: TokenContext, dtype: torch.dtype) -> Float[Tensor, "B H N N"] | None:
+        """Return `added_bias`, in a type if the caller has it; a kernel ignores what it has at padding."""
+        bias = self.added_bias(context)
+        masked = context.masked_bias
+        return bias if bias is None or masked is None or masked.dtype != dtype else masked
 
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether finite values at padding change neither results nor gradients of `mix`."""

@@ -131,24 +131,27 @@ class Singular(Attention):
         mask, spec = context.token_mask, self.spec
         maps = (self.query, self.key, self.value)
         packed = functional.linear(tokens, torch.cat([linear.weight for linear in maps]))
+        packed = packed.unflatten(-1, (3, spec.num_heads, -1))
         added = torch.cat([linear.bias for linear in maps]) if spec.qkv_bias else None
-        logits = precise(self.fold(tokens))
+        # what the fold gives at padding may be infinite in half precision
+        logits = zero_padding(precise(self.fold(tokens)), mask)
         unfolding = zero_padding(logits.softmax(-1), mask)
         foldings = self._foldings(tokens, logits, mask)
+        (folding,) = foldings  # one for Q, K and V, because the map is shared
         dropped = self.dropout(unfolding)
         mixed, scores, squares = folded_attention(
-            packed.unflatten(-1, (3, spec.num_heads, -1)),
+            packed,
             added,
-            FoldingMaps(foldings[0], self.dropout(foldings[0]), dropped),
-            self.added_bias(context),
-            context.carry,
+            FoldingMaps(folding, self.dropout(folding), dropped),
+            self.bias_for_kernel(context, packed.dtype),
+            self.check_carry(context, len(mask), spec.num_heads, self.rank, self.rank),
             mask,
             self.active_dropout,
             spec.head_dim**-0.5 if self.scaled else 1.0,
         )
         penalty = self._penalty(unfolding, foldings, squares, context)
         mixed = context.first(mixed.flatten(-2))
-        # the bias of the output passes through the unfolding, whose rows sum to one without dropout
+        # the bias of the output passes through the unfolding, whose rows sum to one only without dropout
         share = context.first(dropped).sum(-1, keepdim=True).to(mixed.dtype)
         unfolded = functional.linear(mixed, self.output.weight)
         unfolded = torch.addcmul(unfolded, share, self.output.bias.to(unfolded.dtype))

@@ -194,7 +194,8 @@ class SliceSort(Attention):
         bias = None if self.value.bias is None else self.value.bias.detach()
         values = functional.linear(tokens, self.value.weight, bias)
         values = values.unflatten(-1, (self.spec.num_heads, -1))
-        weights = context.pair_weights if context.carry is None else context.carry
+        weights = self.check_pair_carry(context)
+        weights = context.pair_weights if weights is None else weights
         if weights is None:
             assert context.pair_bias is not None  # checked in `forward`
             weights = pair_softmax(context.pair_bias, context.token_mask)

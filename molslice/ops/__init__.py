@@ -9,8 +9,10 @@ of segments; `inverse`, iterated pseudo-inverses; `windows`, blocks of tokens; `
 batch of graphs; `path_codes` and `path_bias`, the same as codes of fixed size, and a look-up by them, on a
 GPU by `triton_path_codes` and `triton_path_bias`; `distances`, bins of pairs of atoms; `vocabulary`, sizes
 of embedding tables; `draws`, random numbers as a function of integers; `derivatives`, maps between tokens
-by differentiation; `biased_attention` and `triton_attention`, softmax with a bias; `layer_steps` and
-`triton_layers`, what is between the matrix products of a layer; `triton_draws`, dropout in kernels.
+by differentiation; `biased_attention`, softmax with a bias; `packed_attention`, softmax and flow with a
+bias in one kernel, `triton_attention` and `triton_flow`; `folded_attention` and `triton_folded`, attention
+among pseudo-tokens in one kernel; `layer_steps` and `triton_layers`, what is between the matrix products of a
+layer; `triton_draws`, dropout in kernels.
 Imports: torch, numpy, jaxtyping, `molslice.types`.
 To add one: write a file named after what it computes, with functions that take tensors and a mask and return
 tensors, without state.

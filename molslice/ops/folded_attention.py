@@ -123,7 +123,8 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     assert _TRITON is not None  # checked in `has_kernels`
     batch, _, _, heads, channels = packed.shape
-    by_bias, by_carry = (None if bias is None else torch.empty_like(bias)), torch.empty_like(scores)
+    by_bias = None if bias is None else torch.empty_like(bias)
+    by_carry = torch.empty_like(scores) if has_carry else None
     groups = _TRITON.num_groups(heads)
     by_maps = [
         one.new_empty(batch, groups, *one.shape[1:], dtype=torch.float32)
@@ -132,7 +133,7 @@ def _gradients(
     sums = packed.new_empty(batch, 3, heads, channels, dtype=torch.float32)
     by_packed = torch.empty_like(packed)
     grads = [None if one is None else one.contiguous() for one in (grad, by_scores, by_squares)]
-    results = (by_packed, by_bias, by_carry if has_carry else None, *by_maps, sums)
+    results = (by_packed, by_bias, by_carry, *by_maps, sums)
     maps = (folding, dropped, unfolding)
     _TRITON.gradients_into(
         tuple(grads), packed, added, maps, bias, scores, token_mask, seed, dropout, scale, results
@@ -140,7 +141,7 @@ def _gradients(
     by_added = packed.new_empty(0) if added is None else sum_rows(sums.flatten(1), added.dtype)
     by_folding, by_dropped, by_unfolding = (one.sum(1).to(packed.dtype) for one in by_maps)
     by_bias = packed.new_empty(0) if by_bias is None else by_bias
-    by_carry = by_carry if has_carry else packed.new_empty(0)
+    by_carry = packed.new_empty(0) if by_carry is None else by_carry
     return by_packed, by_added, by_folding, by_dropped, by_unfolding, by_bias, by_carry
 
 

@@ -35,8 +35,8 @@ def packed_attention(
 ) -> tuple[Float[Tensor, "B N H C"], Float[Tensor, "B H N N"]]:
     """Compute dropout(weights) V by a kernel; see `has_kernels`.
 
-    The weights are softmax(Q K^T / sqrt(C) + bias), or the map of `attention/flow.py` with capacities
-    phi(Q) phi(K)^T exp(bias), phi = sigmoid, its competition and its allocation.
+    The weights are softmax(Q K^T / sqrt(C) + bias), or the attention map of flow attention with capacities
+    sigmoid(Q) sigmoid(K)^T exp(bias), which includes competition and allocation.
 
     Args:
         packed: Queries Q, keys K and values V, arbitrary at padding.

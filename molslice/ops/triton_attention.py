@@ -10,7 +10,7 @@ Imported only if Triton is installed and the tensors are on a GPU.
 
 from typing import no_type_check
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton

@@ -10,7 +10,7 @@ Imported only if Triton is installed and the tensors are on a GPU.
 
 from typing import no_type_check
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton
@@ -20,7 +20,7 @@ from torch import Tensor
 from molslice.ops.triton_attention import head_places, store_with_sum, supports
 from molslice.ops.triton_mix import head_settings, product
 
-__all__ = ["attend_into", "gradients_into", "supports"]
+__all__ = ["attend_into", "gradients_into", "supports"]  # the sizes are of softmax attention, too
 
 FORWARD_WARPS = {16: 1, 32: 2, 64: 8}  # of a program, by padded length
 BACKWARD_WARPS = {16: 1, 32: 2, 64: 8}
@@ -32,6 +32,8 @@ def attend_into(
 ) -> None:
     """Write the map of flow attention times V to a given tensor. All tensors are contiguous.
 
+    The arguments are as in softmax attention, because one operator calls both.
+
     Args:
         packed: Queries Q, keys K and values V [B, N, 3, H, C], arbitrary at padding.
         bias: What is added to the logarithms of the capacities [B, H, N, N], arbitrary at padding.
@@ -42,10 +44,9 @@ def attend_into(
     """
     assert seed is None
     assert not dropout
-    batch, length, _, heads, channels = packed.shape
-    grid, settings = head_settings((batch, length, heads, channels), FORWARD_WARPS)
+    grid, settings = _settings(packed, FORWARD_WARPS)
     with torch.cuda.device_of(packed):
-        _flow_forward[grid](packed, bias, token_mask.view(torch.uint8), out, length, **settings)
+        _flow_forward[grid](packed, bias, token_mask.view(torch.uint8), out, packed.shape[1], **settings)
 
 
 def gradients_into(
@@ -73,11 +74,18 @@ def gradients_into(
     """
     assert seed is None
     assert not dropout
-    batch, length, _, heads, channels = packed.shape
     inputs = (grad, packed, bias, token_mask.view(torch.uint8), by_next, *results)
-    grid, settings = head_settings((batch, length, heads, channels), BACKWARD_WARPS)
+    grid, settings = _settings(packed, BACKWARD_WARPS)
     with torch.cuda.device_of(packed):
-        _flow_backward[grid](*inputs, length, **settings)
+        _flow_backward[grid](*inputs, packed.shape[1], **settings)
+
+
+def _settings(packed: Tensor, warps: dict[int, int]) -> tuple[tuple[int], dict[str, object]]:
+    batch, length, _, heads, channels = packed.shape
+    grid, settings = head_settings((batch, length, heads, channels), warps)
+    # phi(Q) and phi(K) are float32; products of TF32 have more digits than the half precision of Q and K
+    is_exact = packed.dtype == torch.float32 or torch.version.hip is not None
+    return grid, {**settings, "PRECISION": "ieee" if is_exact else "tf32"}
 
 
 @triton.jit
@@ -98,7 +106,7 @@ def _factors(bias, is_pair, AXIS: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _flows(queries, keys, bias, is_real, is_pair):
+def _flows(queries, keys, bias, is_real, is_pair, PRECISION: tl.constexpr):
     """Return the capacities, what they are multiplied by along rows and columns, and the flows of each token.
 
     Args:
@@ -107,12 +115,13 @@ def _flows(queries, keys, bias, is_real, is_pair):
         bias: The bias [N, N], float32, arbitrary at padding.
         is_real: True at real tokens [N].
         is_pair: True at pairs of real tokens [N, N].
+        PRECISION: Precision of the product.
 
     Returns:
         phi(Q) phi(K)^T, exp(bias) over the largest of its row, the same of its column, incoming flow of each
         row, outgoing flow of each column, competition and allocation.
     """
-    capacity = tl.dot(queries, tl.trans(keys), input_precision="tf32")
+    capacity = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
     by_row, by_column = _factors(bias, is_pair, 1), _factors(bias, is_pair, 0)
     received, sent = capacity * by_row, capacity * by_column
     incoming, outgoing = tl.sum(received, 1) + EPS, tl.sum(sent, 0) + EPS
@@ -141,6 +150,7 @@ def _flow_forward(
     MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     place, in_result, pair, is_real, is_entry, is_pair, exist, pairs_exist = head_places(
@@ -151,7 +161,7 @@ def _flow_forward(
     v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
     logarithms = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     capacity, by_row, _, incoming, _, competition, allocation = _flows(
-        queries, keys, logarithms, is_real, is_pair
+        queries, keys, logarithms, is_real, is_pair, PRECISION
     )
     weights = capacity * by_row * (allocation / incoming)[:, None] * competition[None, :]
     mixed = product(weights.to(v.dtype), v, IN_FLOAT32)
@@ -176,6 +186,7 @@ def _flow_backward(
     MULTIPLE: tl.constexpr,
     LENGTH: tl.constexpr,
     CHANNELS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     length = length // MULTIPLE * MULTIPLE  # the compiler then knows that neighbors can be moved together
     place, in_result, pair, is_real, is_entry, is_pair, exist, pairs_exist = head_places(
@@ -187,7 +198,7 @@ def _flow_backward(
     upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
     logarithms = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     capacity, by_row, by_column, incoming, outgoing, competition, allocation = _flows(
-        queries, keys, logarithms, is_real, is_pair
+        queries, keys, logarithms, is_real, is_pair, PRECISION
     )
     shares = capacity * by_row / incoming[:, None]
     outer = allocation[:, None] * competition[None, :]
@@ -199,16 +210,16 @@ def _flow_backward(
     count = tl.maximum(tl.sum(is_real.to(tl.float32), 0), 1.0)
     by_source = competition * (by_competition - tl.sum(competition * by_competition, 0) / count)
     by_shares = by_weights * outer + by_source[None, :]
-    along = tl.sum(by_shares * shares, 1)
-    by_capacity = by_row * (by_shares - along[:, None]) / incoming[:, None]
+    of_row = tl.sum(by_shares * shares, 1)
+    by_capacity = by_row * (by_shares - of_row[:, None]) / incoming[:, None]
     # and by way of the shares of each column: the allocation
     by_allocation = tl.sum(by_weights * shares * competition[None, :], 1)
     by_sink = by_allocation * allocation * (1.0 - allocation)
-    along = tl.sum(by_sink[:, None] * capacity * by_column, 0) / outgoing
-    by_capacity += by_column * (by_sink[:, None] - along[None, :]) / outgoing[None, :]
-    result = tl.dot(by_capacity, keys, input_precision="tf32") * queries * (1.0 - queries)
+    of_column = tl.sum(by_sink[:, None] * capacity * by_column, 0) / outgoing
+    by_capacity += by_column * (by_sink[:, None] - of_column[None, :]) / outgoing[None, :]
+    result = tl.dot(by_capacity, keys, input_precision=PRECISION) * queries * (1.0 - queries)
     store_with_sum(by_packed, sums, result, place, exist, 0, HEADS, WIDTH, CHANNELS)
-    result = tl.dot(tl.trans(by_capacity), queries, input_precision="tf32") * keys * (1.0 - keys)
+    result = tl.dot(tl.trans(by_capacity), queries, input_precision=PRECISION) * keys * (1.0 - keys)
     store_with_sum(by_packed, sums, result, place, exist, 1, HEADS, WIDTH, CHANNELS)
     by_logarithms = by_capacity * capacity
     if by_next is not None:

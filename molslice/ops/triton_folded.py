@@ -10,7 +10,7 @@ Imported only if Triton is installed and the tensors are on a GPU.
 
 from typing import no_type_check
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton
@@ -22,15 +22,15 @@ from molslice.ops.triton_mix import head_settings, product
 
 LONGEST = 64  # maximum number of tokens
 WIDEST = 64  # maximum number of channels per head
-MOST = 32  # maximum number of pseudo-tokens
+MOST_RANKS = 32  # maximum number of pseudo-tokens
 FORWARD_WARPS = {16: 1, 32: 2, 64: 4}  # of a program, by padded length
 BACKWARD_WARPS = {16: 1, 32: 2, 64: 8}
-HEADS_AT_ONCE = 8  # heads of a program of the backward pass
+GROUP = 8  # heads of a program of the backward pass
 
 
 def supports(length: int, channels: int, rank: int, dtype: torch.dtype) -> bool:
     """Return whether the kernels are used for sequences, heads and numbers of pseudo-tokens like these."""
-    sizes = 0 < length <= LONGEST and channels <= WIDEST and rank <= MOST
+    sizes = 0 < length <= LONGEST and channels <= WIDEST and rank <= MOST_RANKS
     return sizes and dtype in (torch.bfloat16, torch.float16)
 
 
@@ -93,20 +93,21 @@ def gradients_into(
         seed: Seed of the dropped weights.
         dropout: Dropout rate of the weights.
         scale: Factor of the product of queries and keys.
-        results: Receive the gradients of `packed`, the pair bias (None without one) and the carry (None
-            without one); those of the three maps by groups of heads, float32 [B, G, ...]; and the sums of the
-            gradients of folded queries, keys and values over the pseudo-tokens, float32 [B, 3, H, C].
+        results: Receive, in this order, the gradients of `packed`, the pair bias and the carry, the latter
+            None without one; the gradients of the three maps by groups of heads, float32 [B, G, ...]; the
+            sums of the gradients of folded queries, keys and values over the pseudo-tokens, float32 [B, 3, H,
+            C].
     """
     (batch_heads,), settings = _settings(packed, maps, BACKWARD_WARPS, scale)
     grid = (batch_heads // settings["HEADS"] * num_groups(settings["HEADS"]),)
     inputs = (*grads, packed, added, *maps, bias, scores, token_mask.view(torch.uint8), seed, *results)
     with torch.cuda.device_of(packed):
-        _folded_backward[grid](*inputs, packed.shape[1], dropout, GROUP=HEADS_AT_ONCE, **settings)
+        _folded_backward[grid](*inputs, packed.shape[1], dropout, GROUP=GROUP, **settings)
 
 
 def num_groups(heads: int) -> int:
     """Return the number G of groups of heads, each the work of one program of the backward pass."""
-    return triton.cdiv(heads, HEADS_AT_ONCE)
+    return triton.cdiv(heads, GROUP)
 
 
 def _settings(
@@ -136,17 +137,17 @@ def _load_maps(
     n, r = tl.arange(0, LENGTH), tl.arange(0, RANKS)
     is_kept = (r < RANK)[:, None] & is_real[None, :]
     place = (b * RANK + r[:, None]) * length + n[None, :]
-    f = tl.load(folding + place, mask=is_kept, other=0.0)
-    d = tl.load(dropped + place, mask=is_kept, other=0.0)
+    folding_map = tl.load(folding + place, mask=is_kept, other=0.0)
+    dropped_map = tl.load(dropped + place, mask=is_kept, other=0.0)
     place = (b * length + n[:, None]) * RANK + r[None, :]
-    u = tl.load(unfolding + place, mask=is_real[:, None] & (r < RANK)[None, :], other=0.0)
-    return f, d, u
+    unfolding_map = tl.load(unfolding + place, mask=is_real[:, None] & (r < RANK)[None, :], other=0.0)
+    return folding_map, dropped_map, unfolding_map
 
 
 @triton.jit
 @no_type_check
 def _fold(
-    d,
+    dropped_map,
     x,
     added,
     h,
@@ -159,7 +160,7 @@ def _fold(
     IN_FLOAT32: tl.constexpr,
 ):
     """Return folded queries, keys or values [R, C] with their bias, zero beyond the last pseudo-token."""
-    folded = product(d, x, IN_FLOAT32)
+    folded = product(dropped_map, x, IN_FLOAT32)
     if added is not None:
         c = tl.arange(0, CHANNELS)
         shift = tl.load(added + (PART * HEADS + h) * WIDTH + c, mask=c < WIDTH, other=0.0)
@@ -212,34 +213,44 @@ def _folded_forward(
     exists, is_channel = n < length, (c < WIDTH)[None, :]
     is_real = tl.load(token_mask + b * length + n, mask=exists, other=0) != 0
     is_entry = is_real[:, None] & is_channel
-    f, d, u = _load_maps(folding, dropped, unfolding, b, is_real, length, RANK, RANKS, LENGTH)
-    place = packed + ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-    q = tl.load(place, mask=is_entry, other=0.0)
-    k = tl.load(place + HEADS * WIDTH, mask=is_entry, other=0.0)
-    v = tl.load(place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
-    queries = _fold(d, q, added, h, 0, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
-    keys = _fold(d, k, added, h, 1, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
-    values = _fold(d, v, added, h, 2, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+    folding_map, dropped_map, unfolding_map = _load_maps(
+        folding, dropped, unfolding, b, is_real, length, RANK, RANKS, LENGTH
+    )
+    in_packed = ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
+    q = tl.load(packed + in_packed, mask=is_entry, other=0.0)
+    k = tl.load(packed + in_packed + HEADS * WIDTH, mask=is_entry, other=0.0)
+    v = tl.load(packed + in_packed + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    queries = _fold(dropped_map, q, added, h, 0, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+    keys = _fold(dropped_map, k, added, h, 1, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+    values = _fold(dropped_map, v, added, h, 2, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
     total = product(queries, tl.trans(keys), IN_FLOAT32) * SCALE
     if bias is not None:
         pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
-        s = tl.load(bias + pair, mask=exists[:, None] & exists[None, :], other=0.0)
-        s = tl.where(is_real[:, None] & is_real[None, :], s, 0.0).to(f.dtype)
-        total += product(product(f, s, IN_FLOAT32).to(f.dtype), tl.trans(f), IN_FLOAT32)
-    place = (b * HEADS + h) * (RANK * RANK) + r[:, None] * RANK + r[None, :]
+        pair_bias = tl.load(bias + pair, mask=exists[:, None] & exists[None, :], other=0.0)
+        pair_bias = tl.where(is_real[:, None] & is_real[None, :], pair_bias, 0.0).to(folding_map.dtype)
+        total += product(
+            product(folding_map, pair_bias, IN_FLOAT32).to(folding_map.dtype),
+            tl.trans(folding_map),
+            IN_FLOAT32,
+        )
+    in_scores = (b * HEADS + h) * (RANK * RANK) + r[:, None] * RANK + r[None, :]
     is_score = (r < RANK)[:, None] & (r < RANK)[None, :]
     if carry is not None:
-        total += tl.load(carry + place, mask=is_score, other=0.0).to(tl.float32)
+        total += tl.load(carry + in_scores, mask=is_score, other=0.0).to(tl.float32)
     rounded = total.to(scores.dtype.element_ty)
-    tl.store(scores + place, rounded, mask=is_score)
+    tl.store(scores + in_scores, rounded, mask=is_score)
     weights = _softmax(rounded.to(tl.float32), RANK, RANKS)
     beside = tl.where(r[:, None] == r[None, :], 0.0, weights * weights)
     tl.store(squares + b * HEADS + h, tl.sum(tl.sum(beside, 1), 0))
     if seed is not None:
-        weights *= kept_factor(tl.load(seed), place, dropout)
-    heads = product(weights.to(v.dtype), values, IN_FLOAT32).to(v.dtype)
-    place = out + ((b * length + n) * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-    tl.store(place, product(u, heads, IN_FLOAT32).to(v.dtype), mask=exists[:, None] & is_channel)
+        weights *= kept_factor(tl.load(seed), in_scores, dropout)
+    head = product(weights.to(v.dtype), values, IN_FLOAT32).to(v.dtype)
+    in_result = ((b * length + n) * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
+    tl.store(
+        out + in_result,
+        product(unfolding_map, head, IN_FLOAT32).to(v.dtype),
+        mask=exists[:, None] & is_channel,
+    )
 
 
 @triton.jit
@@ -248,9 +259,9 @@ def _store_and_add(
     target,
     sums,
     by_folded,
-    d,
+    dropped_map,
     x,
-    total,
+    by_dropped,
     is_stored,
     is_channel,
     IN_FLOAT32: tl.constexpr,
@@ -258,8 +269,8 @@ def _store_and_add(
     """Store the gradient of queries, keys or values, and return the added gradient of the dropped folding."""
     tl.store(sums, tl.sum(by_folded, 0), mask=is_channel)
     rounded = by_folded.to(x.dtype)
-    tl.store(target, product(tl.trans(d), rounded, IN_FLOAT32).to(x.dtype), mask=is_stored)
-    return total + product(rounded, tl.trans(x), IN_FLOAT32)
+    tl.store(target, product(tl.trans(dropped_map), rounded, IN_FLOAT32).to(x.dtype), mask=is_stored)
+    return by_dropped + product(rounded, tl.trans(x), IN_FLOAT32)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -307,29 +318,31 @@ def _folded_backward(
     is_stored = exists[:, None] & is_channel[None, :]
     pairs_exist = exists[:, None] & exists[None, :]
     is_score = (r < RANK)[:, None] & (r < RANK)[None, :]
-    f, d, u = _load_maps(folding, dropped, unfolding, b, is_real, length, RANK, RANKS, LENGTH)
+    folding_map, dropped_map, unfolding_map = _load_maps(
+        folding, dropped, unfolding, b, is_real, length, RANK, RANKS, LENGTH
+    )
     f_sum = tl.zeros([RANKS, LENGTH], tl.float32)
     d_sum = tl.zeros([RANKS, LENGTH], tl.float32)
     u_sum = tl.zeros([LENGTH, RANKS], tl.float32)
     for h in range(g * GROUP, tl.minimum(g * GROUP + GROUP, HEADS)):
-        place = ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-        q = tl.load(packed + place, mask=is_entry, other=0.0)
-        k = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
-        v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+        in_packed = ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
+        q = tl.load(packed + in_packed, mask=is_entry, other=0.0)
+        k = tl.load(packed + in_packed + HEADS * WIDTH, mask=is_entry, other=0.0)
+        v = tl.load(packed + in_packed + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
         in_result = ((b * length + n) * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
         upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
         in_scores = (b * HEADS + h) * (RANK * RANK) + r[:, None] * RANK + r[None, :]
         total = tl.load(scores + in_scores, mask=is_score, other=0.0).to(tl.float32)
         weights = _softmax(total, RANK, RANKS)
-        values = _fold(d, v, added, h, 2, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+        values = _fold(dropped_map, v, added, h, 2, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
         used = weights
         if seed is not None:
             factor = kept_factor(tl.load(seed), in_scores, dropout)
             used = weights * factor
         used = used.to(v.dtype)
-        heads = product(used, values, IN_FLOAT32).to(v.dtype)
-        u_sum += product(upstream, tl.trans(heads), IN_FLOAT32)
-        by_heads = product(tl.trans(u), upstream, IN_FLOAT32).to(v.dtype)
+        head = product(used, values, IN_FLOAT32).to(v.dtype)
+        u_sum += product(upstream, tl.trans(head), IN_FLOAT32)
+        by_heads = product(tl.trans(unfolding_map), upstream, IN_FLOAT32).to(v.dtype)
         by_weights = product(by_heads, tl.trans(values), IN_FLOAT32)
         if seed is not None:
             by_weights *= factor
@@ -343,12 +356,12 @@ def _folded_backward(
             tl.store(by_carry + in_scores, by_total.to(by_carry.dtype.element_ty), mask=is_score)
         in_sums = sums + (b * 3 * HEADS + h) * WIDTH + c
         by_values = product(tl.trans(used), by_heads, IN_FLOAT32)
-        target = by_packed + place + 2 * HEADS * WIDTH
+        target = by_packed + in_packed + 2 * HEADS * WIDTH
         d_sum = _store_and_add(
             target,
             in_sums + 2 * HEADS * WIDTH,
             by_values,
-            d,
+            dropped_map,
             v,
             d_sum,
             is_stored,
@@ -356,26 +369,26 @@ def _folded_backward(
             IN_FLOAT32,
         )
         rounded = by_total.to(v.dtype)
-        keys = _fold(d, k, added, h, 1, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+        keys = _fold(dropped_map, k, added, h, 1, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
         by_queries = product(rounded, keys, IN_FLOAT32) * SCALE
         d_sum = _store_and_add(
-            by_packed + place,
+            by_packed + in_packed,
             in_sums,
             by_queries,
-            d,
+            dropped_map,
             q,
             d_sum,
             is_stored,
             is_channel,
             IN_FLOAT32,
         )
-        queries = _fold(d, q, added, h, 0, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
+        queries = _fold(dropped_map, q, added, h, 0, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
         by_keys = product(tl.trans(rounded), queries, IN_FLOAT32) * SCALE
         d_sum = _store_and_add(
-            by_packed + place + HEADS * WIDTH,
+            by_packed + in_packed + HEADS * WIDTH,
             in_sums + HEADS * WIDTH,
             by_keys,
-            d,
+            dropped_map,
             k,
             d_sum,
             is_stored,
@@ -384,14 +397,14 @@ def _folded_backward(
         )
         if bias is not None:
             pair = (b * HEADS + h) * length * length + (n * length)[:, None] + n[None, :]
-            s = tl.load(bias + pair, mask=pairs_exist, other=0.0)
-            s = tl.where(is_real[:, None] & is_real[None, :], s, 0.0).to(f.dtype)
-            along = product(rounded, f, IN_FLOAT32).to(f.dtype)
-            f_sum += product(along, tl.trans(s), IN_FLOAT32)
-            by_s = product(tl.trans(f), along, IN_FLOAT32)
-            tl.store(by_bias + pair, by_s.to(by_bias.dtype.element_ty), mask=pairs_exist)
-            across = product(tl.trans(rounded), f, IN_FLOAT32).to(f.dtype)
-            f_sum += product(across, s, IN_FLOAT32)
+            pair_bias = tl.load(bias + pair, mask=pairs_exist, other=0.0)
+            pair_bias = tl.where(is_real[:, None] & is_real[None, :], pair_bias, 0.0).to(folding_map.dtype)
+            along = product(rounded, folding_map, IN_FLOAT32).to(folding_map.dtype)
+            f_sum += product(along, tl.trans(pair_bias), IN_FLOAT32)
+            by_pair_bias = product(tl.trans(folding_map), along, IN_FLOAT32)
+            tl.store(by_bias + pair, by_pair_bias.to(by_bias.dtype.element_ty), mask=pairs_exist)
+            across = product(tl.trans(rounded), folding_map, IN_FLOAT32).to(folding_map.dtype)
+            f_sum += product(across, pair_bias, IN_FLOAT32)
     place = ((b * groups + g) * RANK + r[:, None]) * length + n[None, :]
     is_kept = (r < RANK)[:, None] & exists[None, :]
     tl.store(by_folding + place, f_sum, mask=is_kept)

@@ -9,7 +9,7 @@ Imported only if Triton is installed and the tensors are on a GPU.
 
 from typing import no_type_check
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton
@@ -22,10 +22,10 @@ from molslice.ops.triton_mix import INTERPRETED
 WIDEST = 4096  # maximum number of channels
 ROWS = 2  # of a program at a time
 BLOCK, BLOCK_ROWS = 256, 16  # channels and rows at a time without a sum along a row
-WARPS = 16 * 132  # of the backward pass of a norm at most
-CHANNELS_OF_WARP = (
-    256  # there; a row in fewer channels of more warps would need a barrier for each sum of rows
-)
+# warps of the backward pass of a norm at most: 16 for each processor of an H100
+WARPS = 16 * 132
+# there; with fewer channels for each warp, warps would share rows, and each sum of rows would need a barrier
+CHANNELS_OF_WARP = 256
 BLOCK_PROGRAMS = 3 if INTERPRETED else 8 * 132  # the same without a sum along a row
 
 SUMMED_ROWS, SUMMED_CHANNELS = 256, 16  # of a program that sums parts

@@ -10,7 +10,7 @@ exchange values.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (in a kernel an annotation would fix a type)
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import math
 import os

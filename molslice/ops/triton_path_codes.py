@@ -7,7 +7,7 @@ matrices for each distance, then the codes of the first bonds by gathers along t
 
 from typing import no_type_check
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
 # triton is installed only with a GPU; its kernels are launched by subscript
 import torch
 import triton

@@ -159,7 +159,12 @@ def test_dropped_weights_are_the_same_in_both_directions(device):
     leaves = [inputs[name] for name in ("packed", "bias", "carry", "unfolding")]
     gradients = torch.autograd.grad((dropped * weight).sum(), leaves)
     expected = (reference(inputs, mask, factors=factors)[0] * weight).sum()
-    for gradient, other in zip(gradients[:3], torch.autograd.grad(expected, leaves)[:3], strict=True):
+    defined = torch.autograd.grad(expected, leaves)
+    for name, gradient, other in zip(
+        ("packed", "bias", "carry", "unfolding"), gradients, defined, strict=True
+    ):
+        if name == "unfolding":  # it sees the weights of all pseudo-tokens
+            gradient, other = gradient[..., :8], other[..., :8]  # noqa: PLW2901
         torch.testing.assert_close(gradient.double(), other.double(), rtol=1e-3, atol=1e-5)
 
 
