@@ -8,7 +8,7 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "$root/scripts/environment.sh"
 cd "$root"
-prepare_environment dev
+prepare_environment dev,kernels
 bin="$root/.venv/bin"
 
 runs_slow=false

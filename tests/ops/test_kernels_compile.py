@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[2]
 LAUNCH = re.compile(r"^ +(\w+)\[(?:grid|\().*\(\s*$|^ +(\w+)\[.*\]\(", re.MULTILINE)
 
 
-@pytest.mark.slow  # minutes, without the cache of Triton
-@pytest.mark.parametrize("capability", [80, 90])
+# minutes, without the cache of Triton
+@pytest.mark.parametrize(
+    "capability", [pytest.param(80, marks=pytest.mark.exhaustive), pytest.param(90, marks=pytest.mark.slow)]
+)
 def test_each_kernel_that_is_launched_compiles(capability):
     launched = set()
     for path in (ROOT / "molslice" / "ops").glob("triton_*.py"):

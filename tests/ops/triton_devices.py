@@ -1,7 +1,7 @@
 """Where Triton kernels are tested: interpreted on a CPU, compiled on a GPU.
 
-Import this before Triton. It skips the importing file if Triton is not installed. For the interpreter, run
-`pip install triton`.
+Import this before Triton. It skips the importing file if Triton is missing; the extra `kernels` installs it.
+Interpreted tests are slow: `pytest -m slow tests/ops tests/model/test_encoder_kernels.py`.
 """
 
 import os
@@ -14,6 +14,8 @@ if not HAS_CUDA:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read where Triton is imported
 pytest.importorskip("triton")
 
-INTERPRETED = pytest.param("cpu", marks=pytest.mark.skipif(HAS_CUDA, reason="compiled, not interpreted"))
+INTERPRETED = pytest.param(
+    "cpu", marks=[pytest.mark.slow, pytest.mark.skipif(HAS_CUDA, reason="compiled, not interpreted")]
+)
 COMPILED = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_CUDA, reason="no GPU")])
 each_device = pytest.mark.parametrize("device", [INTERPRETED, COMPILED])
