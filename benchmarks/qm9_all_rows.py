@@ -3,16 +3,18 @@
     molslice prepare QM9/train.csv.gz --target gap_ev --out runs/qm9/train
     molslice prepare QM9/train.csv.gz --target gap_ev --geometry --out runs/qm9/train_geometry
     molslice prepare QM9/valid.csv.gz --target gap_ev --out runs/qm9/valid
-    python benchmarks/qm9_all_rows.py --stores runs/qm9 --model small --attentions softmax,slice_sort
+    python benchmarks/qm9_all_rows.py --stores runs/qm9 --model small
 
 The target is the HOMO-LUMO gap. A twentieth of the rows of the training store are validation rows, which
 choose the epoch; the store `valid` holds the test rows. Models that learn distances are trained on
 `train_geometry`. All attentions have the same settings except for the learning rate: each of `--rates` is
 tried for `--search-epochs` epochs, and the one with the lowest validation error is used.
 
-A finished training is a file in `--runs` and is not repeated. Several processes may train different
-attentions. `--mean` names models that are trained, and measures the mean of their predictions. `--collect`
-trains nothing and adds what is finished to `benchmarks/results/qm9_all_rows.json`.
+A finished training is a file in `--runs` and is not repeated; an interrupted one is continued. Several
+processes may train different attentions. `--seed` repeats a training with another seed, and `--precision`, in
+another folder of runs, with another precision. `--mean` names models that are trained, and measures the mean
+of their predictions. `--collect` trains nothing and adds what is finished to
+`benchmarks/results/qm9_all_rows.json`.
 """
 
 import argparse
@@ -64,7 +66,7 @@ MODELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train with an attention, unless it is done, and return the result."""
     store, given = MODELS[options.model]
-    name = f"{folder_name(options.model)}_{attention}_{rate}_{epochs}"
+    name = f"{folder_name(options.model)}_{attention}_{rate}_{epochs}{suffix(options)}"
     file = options.runs / f"{name}.json"
     if file.is_file():
         return read_json_object(file)
@@ -77,6 +79,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
         "training.valid_every_epochs": str(max(1, epochs // 20)),
         "trainer.accelerator": options.device,
         "trainer.precision": options.precision,
+        "seed": str(options.seed),
         **given,
     }
     run = options.runs / name
@@ -93,6 +96,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
         "valid_mae": summary["valid"]["mae"][TARGET],
         "test_mae": error_on_rows(run, "prepared", {"units": "eV"}, options.stores / "valid"),
         "precision": options.precision,
+        "seed": options.seed,
         "commit": find_commit(),
         "hardware": describe_hardware(),
         "versions": list_versions(),
@@ -112,8 +116,13 @@ def train_attention(attention: str, options: argparse.Namespace) -> dict[str, An
     best = min(rates, key=lambda rate: searched.get(rate, 0.0))
     result = train_once(attention, best, options.epochs, options) | {"searched": searched}
     final = options.runs / "final"
-    write_json(final / f"{folder_name(options.model)}_{attention}.json", result)
+    write_json(final / f"{folder_name(options.model)}_{attention}{suffix(options)}.json", result)
     return result
+
+
+def suffix(options: argparse.Namespace) -> str:
+    """Return what the names of files have at their end for other seeds than 0."""
+    return f"_seed{options.seed}" if options.seed else ""
 
 
 def average(models: str, attention: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -148,9 +157,14 @@ def collect(options: argparse.Namespace) -> Path:
         "question": "MAE in eV on QM9's gap",
         "settings": SETTINGS,
         "models": {name: settings for name, (_, settings) in MODELS.items()},
-        "rows": add_finished(recorded, "rows", finished, lambda row: (row["model"], row["attention"])),
+        "rows": add_finished(recorded, "rows", finished, key_of),
     }
     return record(NAME, payload, options.out)
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes a recorded training another one."""
+    return row["model"], row["attention"], row.get("precision", "bf16-weights"), row.get("seed", 0)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -158,9 +172,10 @@ def main(argv: list[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--stores", type=Path, help="folder with the stores")
     parser.add_argument("--model", choices=list(MODELS), default="small")
-    parser.add_argument("--attentions", default="softmax,slice_sort")
+    parser.add_argument("--attentions", default="softmax,slice_sort,key_sort,flow,singular")
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--rates", default="4e-4", help="learning rates to try")
+    parser.add_argument("--rates", default="1e-3,3e-3", help="learning rates to try")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--search-epochs", type=int, default=20, help="epochs of the search of the rate")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--precision", default="bf16-weights", choices=["bf16-weights", "bf16", "32"])

@@ -38,7 +38,7 @@ def stores(tmp_path):
 def words(stores, tmp_path):
     """Return the words of a command without the attentions and the epochs."""
     given = ["--stores", stores, "--device", "cpu", "--precision", "32"]
-    given += ["--runs", tmp_path / "runs", "--out", tmp_path / "results"]
+    given += ["--runs", tmp_path / "runs", "--out", tmp_path / "results", "--rates", "4e-4"]
     return [str(word) for word in given]
 
 
@@ -66,15 +66,18 @@ def test_each_attention_is_trained_once_and_recorded(program, words, tmp_path, m
 
 
 def test_a_model_that_learns_distances_is_added_to_the_recorded_ones(program, words, tmp_path):
-    recorded = {"model": "small, AdamW", "attention": "softmax", "test_mae": 0.5}
+    recorded = {"model": "small, AdamW", "attention": "softmax", "test_mae": 0.5, "seed": 0}
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "qm9_all_rows.json").write_text(json.dumps({"rows": [recorded]}))
     words = [*words, "--model", "4 x 128", "--attentions", "softmax", "--epochs", "1"]
     program.main(words)
+    program.main([*words, "--seed", "1"])
     program.main([*words, "--collect"])
-    former, added = json.loads((tmp_path / "results" / "qm9_all_rows.json").read_text())["rows"]
+    former, added, again = json.loads((tmp_path / "results" / "qm9_all_rows.json").read_text())["rows"]
     assert former == recorded
-    assert added["model"] == "4 x 128"
+    assert added["model"] == again["model"] == "4 x 128"
+    assert (added["seed"], again["seed"]) == (0, 1)
+    assert added["test_mae"] != again["test_mae"]
     model = load_model(str(tmp_path / "runs" / "4-x-128_softmax_4e-4_1")).model
     assert any(name.startswith("distance_head") for name, _ in model.named_parameters())
 
