@@ -1,6 +1,6 @@
 # Creates .venv and installs molslice into it. quickstart.sh and test.sh source this file.
 #
-# prepare_environment [EXTRAS]  sets $python to the interpreter of the environment. A stamp file in .venv stores
+# prepare_environment [EXTRA]   sets $python to the interpreter of the environment. A stamp file in .venv stores
 # a hash of pyproject.toml and constraints.txt; molslice is installed again if they change.
 
 find_python() {

@@ -1,7 +1,7 @@
 """Where Triton kernels are tested: interpreted on a CPU, compiled on a GPU.
 
-Import this before Triton. It skips the importing file if Triton is missing; the extra `kernels` installs it.
-Interpreted tests are slow: `pytest -m slow tests/ops tests/model/test_encoder_kernels.py`.
+Import this before Triton. It skips the importing file if Triton is not installed, which
+`bash scripts/test.sh --all` does beside the environment.
 """
 
 import os
