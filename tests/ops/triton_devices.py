@@ -1,7 +1,7 @@
 """Where Triton kernels are tested: interpreted on a CPU, compiled on a GPU.
 
-Import this before Triton. It skips the importing file if Triton is not installed, which
-`bash scripts/test.sh --all` does beside the environment.
+Import this before Triton. It skips the importing file if Triton is not installed.
+`bash scripts/test.sh --all` installs it beside the environment.
 """
 
 import os
