@@ -261,6 +261,13 @@ class Attention(nn.Module, ABC):
         masked = context.masked_bias
         return bias if bias is None or masked is None or masked.dtype != dtype else masked
 
+    def handed_on_bias(self, context: TokenContext, dtype: torch.dtype) -> Float[Tensor, "B H N N"]:
+        """Return the pair bias that the layer below handed on; in the first layer `added_bias`."""
+        carry = self.check_pair_carry(context)
+        bias = self.bias_for_kernel(context, dtype) if carry is None else carry
+        assert bias is not None  # checked in `forward`
+        return bias
+
     def ignores_padding(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> bool:
         """Return whether finite values at padding change neither results nor gradients of `mix`."""
         return False

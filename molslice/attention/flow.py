@@ -215,9 +215,7 @@ class Flow(QueryKeyValueAttention):
     def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
         packed, bias = self.project_packed(tokens)
-        pair_bias = self.check_pair_carry(context)
-        pair_bias = self.bias_for_kernel(context, packed.dtype) if pair_bias is None else pair_bias
-        assert pair_bias is not None  # checked in `forward`
+        pair_bias = self.handed_on_bias(context, packed.dtype)
         heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, 0.0, bias, "flow")
         if not self.active_dropout:
             return self.read_out(heads.flatten(-2), context, pair_bias)

@@ -79,8 +79,7 @@ class Softmax(QueryKeyValueAttention):
     def _mix_packed(self, tokens: Float[Tensor, "B N D"], context: TokenContext) -> AttentionOutput:
         """Compute Q, K and V in one product, and hand the bias on to the next layer as `carry`."""
         packed, bias = self.project_packed(tokens)
-        pair_bias = self.check_pair_carry(context)
-        pair_bias = self._mask(context, packed.dtype) if pair_bias is None else pair_bias
+        pair_bias = self.handed_on_bias(context, packed.dtype)
         heads, pair_bias = packed_attention(packed, pair_bias, context.token_mask, self.active_dropout, bias)
         return self.read_out(heads.flatten(-2), context, pair_bias)
 

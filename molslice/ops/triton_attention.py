@@ -127,6 +127,15 @@ def head_places(
 
 @triton.jit
 @no_type_check
+def load_head(entries, is_entry, HEADS: tl.constexpr, WIDTH: tl.constexpr):
+    """Return Q, K and V of a head from pointers to Q in a tensor [B, N, 3, H, C], zero at padding."""
+    q = tl.load(entries, mask=is_entry, other=0.0)
+    k = tl.load(entries + HEADS * WIDTH, mask=is_entry, other=0.0)
+    return q, k, tl.load(entries + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+
+
+@triton.jit
+@no_type_check
 def _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE: tl.constexpr, IN_FLOAT32: tl.constexpr):
     """Return softmax(Q K^T SCALE + bias) over the real tokens, zero elsewhere."""
     s = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
@@ -158,9 +167,7 @@ def _attention_forward(
     place, in_result, pair, _, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
-    q = tl.load(packed + place, mask=is_entry, other=0.0)
-    keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
-    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    q, keys, v = load_head(packed + place, is_entry, HEADS, WIDTH)
     weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
     if seed is not None:
         weights *= kept_factor(tl.load(seed), pair, dropout)
@@ -216,9 +223,7 @@ def _attention_backward(
     place, in_result, pair, _, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
-    q = tl.load(packed + place, mask=is_entry, other=0.0)
-    keys = tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0)
-    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    q, keys, v = load_head(packed + place, is_entry, HEADS, WIDTH)
     upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
     weights = _weights(q, keys, bias, pair, is_pair, pairs_exist, SCALE, IN_FLOAT32)
     by_weights = product(upstream, tl.trans(v), IN_FLOAT32)

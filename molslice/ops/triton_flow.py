@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from molslice.ops.triton_attention import head_places, store_with_sum, supports
+from molslice.ops.triton_attention import head_places, load_head, store_with_sum, supports
 from molslice.ops.triton_mix import head_settings, product
 
 __all__ = ["attend_into", "gradients_into", "supports"]  # the sizes are of softmax attention, too
@@ -156,9 +156,8 @@ def _flow_forward(
     place, in_result, pair, is_real, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
-    queries = _phi(tl.load(packed + place, mask=is_entry, other=0.0), is_entry)
-    keys = _phi(tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0), is_entry)
-    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    q, k, v = load_head(packed + place, is_entry, HEADS, WIDTH)
+    queries, keys = _phi(q, is_entry), _phi(k, is_entry)
     logarithms = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     capacity, by_row, _, incoming, _, competition, allocation = _flows(
         queries, keys, logarithms, is_real, is_pair, PRECISION
@@ -192,9 +191,8 @@ def _flow_backward(
     place, in_result, pair, is_real, is_entry, is_pair, exist, pairs_exist = head_places(
         token_mask, length, HEADS, WIDTH, LENGTH, CHANNELS
     )
-    queries = _phi(tl.load(packed + place, mask=is_entry, other=0.0), is_entry)
-    keys = _phi(tl.load(packed + place + HEADS * WIDTH, mask=is_entry, other=0.0), is_entry)
-    v = tl.load(packed + place + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    q, k, v = load_head(packed + place, is_entry, HEADS, WIDTH)
+    queries, keys = _phi(q, is_entry), _phi(k, is_entry)
     upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
     logarithms = tl.load(bias + pair, mask=pairs_exist, other=0.0).to(tl.float32)
     capacity, by_row, by_column, incoming, outgoing, competition, allocation = _flows(

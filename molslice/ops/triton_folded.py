@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from molslice.ops.triton_attention import load_head
 from molslice.ops.triton_draws import kept_factor
 from molslice.ops.triton_mix import head_settings, product
 
@@ -217,9 +218,7 @@ def _folded_forward(
         folding, dropped, unfolding, b, is_real, length, RANK, RANKS, LENGTH
     )
     in_packed = ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-    q = tl.load(packed + in_packed, mask=is_entry, other=0.0)
-    k = tl.load(packed + in_packed + HEADS * WIDTH, mask=is_entry, other=0.0)
-    v = tl.load(packed + in_packed + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+    q, k, v = load_head(packed + in_packed, is_entry, HEADS, WIDTH)
     queries = _fold(dropped_map, q, added, h, 0, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
     keys = _fold(dropped_map, k, added, h, 1, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
     values = _fold(dropped_map, v, added, h, 2, HEADS, WIDTH, CHANNELS, RANK, RANKS, IN_FLOAT32)
@@ -326,9 +325,7 @@ def _folded_backward(
     u_sum = tl.zeros([LENGTH, RANKS], tl.float32)
     for h in range(g * GROUP, tl.minimum(g * GROUP + GROUP, HEADS)):
         in_packed = ((b * length + n) * (3 * HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
-        q = tl.load(packed + in_packed, mask=is_entry, other=0.0)
-        k = tl.load(packed + in_packed + HEADS * WIDTH, mask=is_entry, other=0.0)
-        v = tl.load(packed + in_packed + 2 * HEADS * WIDTH, mask=is_entry, other=0.0)
+        q, k, v = load_head(packed + in_packed, is_entry, HEADS, WIDTH)
         in_result = ((b * length + n) * (HEADS * WIDTH))[:, None] + (h * WIDTH + c)[None, :]
         upstream = tl.load(grad + in_result, mask=is_entry, other=0.0)
         in_scores = (b * HEADS + h) * (RANK * RANK) + r[:, None] * RANK + r[None, :]

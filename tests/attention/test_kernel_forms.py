@@ -5,6 +5,7 @@ drop the same entries.
 """
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -80,12 +81,8 @@ def build(name, device, mode="logits", dropped=False, head_dim=None, qkv_bias=Tr
     if dropped:
         attention.dropout = FixedDropout()
         if name == "singular":  # the kernel draws the dropout of the weights itself
-            attention.spec = AttentionSpec(**{**vars_of(spec), "dropout": 0.0})
+            attention.spec = replace(spec, dropout=0.0)
     return attention.to(device)
-
-
-def vars_of(spec):
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}
 
 
 def draw(mask, mode, device, scale=2.0):
@@ -129,11 +126,11 @@ def run(attention, tokens, mask, bias, carry, kernel, **options):
 def compare(attention, mask, device, mode="logits", carry=None, scale=2.0, **options):
     tokens, bias = draw(mask, mode, device, scale)
     inputs = attention, tokens, mask.to(device), bias, carry
-    found = run(*inputs, kernel=True, **options)
+    results = run(*inputs, kernel=True, **options)
     expected = run(*inputs, kernel=False, **{**options, "padding_is_unread": False})
-    assert found.keys() == expected.keys()
+    assert results.keys() == expected.keys()
     for name, one in expected.items():
-        error, size = (found[name] - one).abs().max(), one.abs().max()
+        error, size = (results[name] - one).abs().max(), one.abs().max()
         assert error <= 2e-4 * size + 2e-4, name
 
 
