@@ -30,11 +30,10 @@ from molslice.model.dropout import DropoutSampler
 from molslice.types import MoleculeBatch, MolsliceError
 
 # padded tokens of a batch: on a CPU it fits the cache, on a GPU it bounds memory
-TOKENS, ROWS = {"cuda": 16_384}, {"cuda": 1_024}  # of a batch at most, by kind of device
-CPU_TOKENS, CPU_ROWS = 2_048, 256  # on others
-QUEUED = {
-    "cuda": 8
-}  # batches whose results are fetched together, so that the host prepares the next ones meanwhile
+CPU_TOKENS, GPU_TOKENS = 2_048, 16_384
+CPU_ROWS, GPU_ROWS = 256, 1_024
+# batches whose results are fetched together: the host prepares the next ones while a GPU computes
+CPU_QUEUE, GPU_QUEUE = 1, 8
 
 
 class NetworkPredictor(Predictor):
@@ -248,8 +247,7 @@ class NetworkPredictor(Predictor):
         num_atoms = np.asarray(store.num_atoms)[rows]
         places = np.flatnonzero(num_atoms)
         tokens = num_atoms[places] + 1  # the graph token
-        kind = self.device.type
-        budget, most = TOKENS.get(kind, CPU_TOKENS), ROWS.get(kind, CPU_ROWS)
+        budget, most = (CPU_TOKENS, CPU_ROWS) if self.device.type == "cpu" else (GPU_TOKENS, GPU_ROWS)
         for batch in ordered_batches(tokens, token_budget=budget, batch_size=most):
             chosen = places[batch]
             yield chosen, collate(store, rows[chosen], atom_permutation=atom_permutation)
@@ -298,6 +296,7 @@ class NetworkPredictor(Predictor):
             Progress("predict", shape[0], row_name or "", shown=row_name is not None) as bar,
         ):
             waiting: list[tuple[np.ndarray, Tensor]] = []
+            most = CPU_QUEUE if self.device.type == "cpu" else GPU_QUEUE
 
             def fetch() -> None:
                 for places, numbers in waiting:
@@ -309,7 +308,7 @@ class NetworkPredictor(Predictor):
                 on_device = self._move(batch)
                 with float32_inference(self.device):
                     waiting.append((places, compute(on_device).float()))
-                if len(waiting) >= QUEUED.get(self.device.type, 1):
+                if len(waiting) >= most:
                     fetch()
             fetch()
         return values

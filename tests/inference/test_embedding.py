@@ -60,7 +60,7 @@ def test_results_may_be_fetched_after_several_batches(queued, model, monkeypatch
     smiles = embedded_smiles(60)
     monkeypatch.setattr(network, "CPU_TOKENS", 64)
     expected = model.embed(smiles), model.predict(smiles)
-    monkeypatch.setattr(network, "QUEUED", {"cpu": queued})
+    monkeypatch.setattr(network, "CPU_QUEUE", queued)
     np.testing.assert_array_equal(model.embed(smiles), expected[0])
     np.testing.assert_array_equal(model.predict(smiles), expected[1])
 
