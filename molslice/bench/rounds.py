@@ -21,7 +21,7 @@ from molslice.files.parsing import read_json_object
 from molslice.files.progress import Progress
 from molslice.files.text_tables import markdown_table
 from molslice.inference.json_text import to_json
-from molslice.training.fabric import default_threads
+from molslice.training.threads import default_threads
 from molslice.types import MolsliceError
 
 GIGA = 1e9

@@ -39,12 +39,13 @@ from molslice.training.continuation import (
     read_earlier_start,
 )
 from molslice.training.duration import measure_max_steps, resolve_epochs
-from molslice.training.fabric import build_fabric, limit_threads, quiet_lightning
+from molslice.training.fabric import build_fabric, quiet_lightning
 from molslice.training.memory_check import check_pair_memory
 from molslice.training.processes import agreed, launched, starts_processes, was_restarted
 from molslice.training.start import StartSource, read_start, start_from
 from molslice.training.step_graphs import uses_fixed_shapes
 from molslice.training.stepper import Stepper
+from molslice.training.threads import limit_threads
 from molslice.training.trainer import Trainer
 from molslice.training.validation import Evaluator
 from molslice.types import DataSpec, MolsliceError

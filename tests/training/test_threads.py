@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from molslice.training.fabric import THREADS_WITH_GPU, default_threads, limit_threads
+from molslice.training.threads import THREADS_WITH_GPU, default_threads, limit_threads
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
