@@ -279,7 +279,8 @@ class MoleculeBatch(Batch):
         rows: Row of the data set of each molecule [B]; None if unknown.
         atom_targets: Targets of each atom [B, A, K], NaN where missing; None without such targets.
         hidden_atoms: True at atoms whose features a model must not use [B, A]; None if none are hidden.
-        hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden.
+        hidden_bonds: True at bonds whose features a model must not use [M]; None if none are hidden. In
+            `adjacency` they have the code `HIDDEN_BOND`.
         descriptors: Descriptors of each molecule [B, D], NaN where not defined; None without descriptors.
         coordinates: Coordinates of the atoms in Angstrom [B, A, 3], NaN where unknown, which only training
             uses; None without a geometry.
@@ -429,18 +430,19 @@ class DataSpec:
 class PretrainingOutput(NamedTuple):
     """The outputs of a pretraining model besides its prediction, without unit.
 
-    P atoms and Q bonds are hidden in the batch. S and R are the sums of the sizes of their features that are
-    predicted.
+    S and R are the sums of the sizes of the features that are predicted of hidden atoms and bonds.
 
     Attributes:
         atom_targets: Standardized values of each atom [B, A, K], arbitrary at padding.
-        atom_logits: Logits of the features of hidden atoms [P, S], in the order of `hidden_atoms.nonzero()`.
-        bond_logits: Logits of the features of hidden bonds [Q, R], in the order of `hidden_bonds.nonzero()`.
+        atom_logits: Logits of the features of each atom [B, A, S], arbitrary at padding; None if no atoms are
+            hidden.
+        bond_logits: Logits of the features of each bond [M, R], arbitrary at places without a bond; None if
+            no bonds are hidden.
     """
 
     atom_targets: Float[Tensor, "B A K"] | None = None
-    atom_logits: Float[Tensor, "P S"] | None = None
-    bond_logits: Float[Tensor, "Q R"] | None = None
+    atom_logits: Float[Tensor, "B A S"] | None = None
+    bond_logits: Float[Tensor, "M R"] | None = None
 
 
 class ModelOutput(NamedTuple):

@@ -119,12 +119,12 @@ class GraphormerPretraining(Graphormer):
         prediction: Tensor = self.readout(self.read_state(batch, encoded.tokens))
         details = PretrainingOutput(
             atom_targets=None if self.atom_readout is None else self.atom_readout(atoms),
-            atom_logits=None if batch.hidden_atoms is None else self.atom_head(atoms[batch.hidden_atoms]),
+            atom_logits=None if batch.hidden_atoms is None else self.atom_head(atoms),
             bond_logits=None if batch.hidden_bonds is None else self._bond_logits(batch, atoms),
         )
         return ModelOutput(prediction, encoded.penalty, pretraining=details)
 
-    def _bond_logits(self, batch: MoleculeBatch, atoms: Float[Tensor, "B A D"]) -> Float[Tensor, "Q R"]:
-        molecule, begin, end = batch.bond_index[batch.hidden_bonds].long().unbind(1)
+    def _bond_logits(self, batch: MoleculeBatch, atoms: Float[Tensor, "B A D"]) -> Float[Tensor, "M R"]:
+        molecule, begin, end = batch.bond_index.long().unbind(1)  # atom -1 is the last one
         one, other = atoms[molecule, begin], atoms[molecule, end]
         return self.bond_head(torch.cat([one + other, one * other], -1))

@@ -4,16 +4,21 @@ import torch
 from torch import Tensor
 
 
-def uniform_of(salt: int, *indices: Tensor) -> Tensor:
+def uniform_of(salt: int | Tensor, *indices: Tensor) -> Tensor:
     """Draw one float32 number in [0, 1) for each item, a function of the salt and of the item's indices.
 
     The indices, integer tensors that broadcast together, are mixed one after the other by steps of
     SplitMix64, so that items with different indices have independent numbers. The salt, below 2^63, selects
-    the draw. The result does not depend on torch's generators.
+    the draw; a tensor is an int64 scalar on the device of the indices. The result does not depend on torch's
+    generators.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
-    mixed = torch.full((), salt, dtype=torch.int64, device=indices[0].device)
+    mixed = (
+        salt
+        if isinstance(salt, Tensor)
+        else torch.full((), salt, dtype=torch.int64, device=indices[0].device)
+    )
     for index in indices:
         mixed = _mixed(_mixed(mixed) ^ index.to(torch.int64))
     return (_mixed(mixed) >> 40 & 0xFFFFFF).to(torch.float32) / 2**24

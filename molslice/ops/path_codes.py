@@ -12,6 +12,7 @@ of it, so that the exponent of the product belongs to the lowest index, whatever
 import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
+from torch.nn import functional as F
 
 from molslice.ops import kernel_choice
 from molslice.ops.paths import MAX_HOPS
@@ -60,6 +61,20 @@ def code_adjacency(
     places = torch.cat([(molecule * atoms + begin) * atoms + end, (molecule * atoms + end) * atoms + begin])
     matrices = torch.zeros(batch * atoms * atoms, dtype=torch.uint8, device=bond_index.device)
     return matrices.index_copy_(0, places, codes.repeat(2)).view(batch, atoms, atoms)
+
+
+def hide_bonds(
+    adjacency: UInt8[Tensor, "B A A"], bond_index: Int[Tensor, "M 3"], hidden: Bool[Tensor, " M"]
+) -> UInt8[Tensor, "B A A"]:
+    """Return the matrices with `HIDDEN_BOND` at hidden bonds."""
+    atoms = adjacency.shape[-1]
+    # the last entry receives the bonds that are not hidden
+    flat = F.pad(adjacency.flatten(), (0, 1))
+    molecule, begin, end = bond_index.long().unbind(-1)
+    for one, other in ((begin, end), (end, begin)):
+        places = (molecule * atoms + one) * atoms + other
+        flat.index_fill_(0, torch.where(hidden, places, len(flat) - 1), HIDDEN_BOND)
+    return flat[:-1].view_as(adjacency)
 
 
 def path_codes(adjacency: UInt8[Tensor, "B A A"]) -> PathCodes:

@@ -46,7 +46,7 @@ class MicroBatch:
         size: Number of rows of this part without the empty rows that fill it up; None if there are none. In
             a step that is captured as a CUDA graph, the three numbers are scalars on the device.
         counts: Whether the loss of this part counts. It does not on a process without rows of the batch.
-        draw: Random seed shared by all parts of a batch.
+        draw: Random seed shared by all parts of a batch. In a captured step it is a scalar on the device too.
     """
 
     __slots__ = ("batch", "counts", "draw", "present", "rows", "size")
@@ -59,7 +59,7 @@ class MicroBatch:
         *,
         size: int | Tensor | None = None,
         counts: bool = True,
-        draw: int = 0,
+        draw: int | Tensor = 0,
     ) -> None:
         self.batch = batch
         self.rows = rows

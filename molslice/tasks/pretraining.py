@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from molslice.model.graphormer_pretraining import GraphormerPretraining
 from molslice.ops.draws import uniform_of
+from molslice.ops.path_codes import hide_bonds
 from molslice.registry import near_names
 from molslice.tasks.base import Measure, MicroBatch, Task
 from molslice.tasks.metrics import mean_absolute_error, weighted_mean
@@ -36,6 +37,8 @@ PART_FAMILIES = {
     "hidden_bond": ("bonds",),
 }
 VALIDATION_SALTS = {"atoms": 1, "bonds": 2}  # hide the same atoms and bonds in every validation
+
+Measured = Callable[[Tensor, Tensor], Tensor]  # of logits and classes
 
 
 class Pretraining(Task):
@@ -72,6 +75,7 @@ class Pretraining(Task):
     """
 
     kinds: ClassVar = ("regression",)
+    has_fixed_steps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -95,6 +99,9 @@ class Pretraining(Task):
             family: [place for place, name in enumerate(families) if name == family]
             for family in OF_MOLECULES
         }
+        for family, columns in self.columns.items():  # an index on the host would be copied in each step
+            index = torch.tensor(columns, dtype=torch.long)
+            self.register_buffer(f"columns_of_{family}", index, persistent=False)
         self._leave_out_missing_families()
         self._freeze_unused()
         self.standardize = Standardizer(targets)
@@ -131,30 +138,29 @@ class Pretraining(Task):
 
     def training_step(self, micro_batch: MicroBatch) -> Float[Tensor, ""]:
         """Compute the share of a micro-batch in the loss of its batch; see `Task.training_step`."""
-        batch = self.hide(micro_batch.batch, self.draw_salts(micro_batch.draw))
+        batch = self.hide(micro_batch.batch, self.salts_of(micro_batch.draw))
         output = self.model(batch)
         loss = self.output_loss_sum(output, batch) / micro_batch.rows
         if output.penalty is not None:
-            loss = loss + output.penalty * (len(batch) / micro_batch.rows)
+            loss = loss + output.penalty * micro_batch.share
         return loss
 
-    def draw_salts(self, draw: int) -> dict[str, int]:
-        """Draw a number for each of targets, atoms and bonds that is hidden."""
-        generator = torch.Generator().manual_seed(draw)
+    def salts_of(self, draw: int | Tensor) -> dict[str, int | Tensor]:
+        """Return a number for each of targets, atoms and bonds that is hidden, from the seed of a step."""
         on = {
             "targets": any(self.weights[family] for family in OF_MOLECULES),
             "atoms": self.weights["atoms"] > 0,
             "bonds": self.weights["bonds"] > 0,
         }
         return {
-            name: int(torch.randint(2**62, (), generator=generator))
-            for name, is_on in on.items()
+            name: draw * len(on) + place
+            for place, (name, is_on) in enumerate(on.items())
             if is_on and self.shares[name]
         }
 
-    def hide(self, batch: MoleculeBatch, salts: Mapping[str, int]) -> MoleculeBatch:
+    def hide(self, batch: MoleculeBatch, salts: Mapping[str, int | Tensor]) -> MoleculeBatch:
         """Hide targets, atoms and bonds of a batch."""
-        rows, changes = batch.rows, {}
+        rows, changes = batch.rows, dict[str, Tensor]()
         assert rows is not None
         if "targets" in salts and batch.targets is not None:
             places = torch.arange(batch.targets.shape[1], device=rows.device)
@@ -167,7 +173,9 @@ class Pretraining(Task):
         if "bonds" in salts:
             molecule, begin, end = batch.bond_index.unbind(1)
             hidden = uniform_of(salts["bonds"], rows[molecule], begin, end) < self.shares["bonds"]
-            changes["hidden_bonds"] = hidden
+            changes["hidden_bonds"] = hidden = hidden & (begin >= 0)
+            if batch.adjacency is not None:
+                changes["adjacency"] = hide_bonds(batch.adjacency, batch.bond_index, hidden)
         return replace(batch, **changes)
 
     def output_loss_sum(self, output: ModelOutput, batch: MoleculeBatch) -> Float[Tensor, ""]:
@@ -187,9 +195,9 @@ class Pretraining(Task):
             return losses
         if self.weights["charges"] and details.atom_targets is not None and batch.atom_targets is not None:
             losses["charges"] = self._loss_of_charges(details.atom_targets.float(), batch)
-        for family, logits, features, sizes, molecule in self._hidden_features(details, batch):
-            entropies = _mean_over_features(_cross_entropy, logits, features, sizes)
-            losses[family] = _sum_of_means(entropies, molecule, len(batch))
+        for family, sums in self._sums_of_hidden(details, batch, _cross_entropy):
+            total, count = sums.unbind(1)
+            losses[family] = (total / count.clamp(min=1)).sum()
         return losses
 
     def _losses_of_molecules(
@@ -200,11 +208,12 @@ class Pretraining(Task):
         wanted = self.standardize(batch.targets, present, prediction.dtype)
         loss = self.elementwise(prediction, wanted, reduction="none")
         losses = {}
-        for family, columns in self.columns.items():
+        for family in OF_MOLECULES:
             if self.weights[family]:
-                known = present[:, columns]
+                chosen = self.get_buffer(f"columns_of_{family}")
+                known = present[:, chosen]
                 count = known.sum(1).clamp(min=1)
-                losses[family] = ((loss[:, columns] * known).sum(1) / count).sum()
+                losses[family] = ((loss[:, chosen] * known).sum(1) / count).sum()
         return losses
 
     def _loss_of_charges(self, prediction: Float[Tensor, "B A K"], batch: MoleculeBatch) -> Float[Tensor, ""]:
@@ -215,25 +224,30 @@ class Pretraining(Task):
         loss = self.elementwise(prediction.masked_fill(~known, 0.0), wanted, reduction="none")
         return ((loss * known).sum((1, 2)) / known.sum((1, 2)).clamp(min=1)).sum()
 
-    def _hidden_features(
-        self, details: PretrainingOutput, batch: MoleculeBatch
-    ) -> Iterator[tuple[str, Tensor, Tensor, tuple[int, ...], Tensor]]:
-        """Yield what is predicted of the atoms and the bonds that the batch hides.
+    def _sums_of_hidden(
+        self, details: PretrainingOutput, batch: MoleculeBatch, measure: Measured
+    ) -> Iterator[tuple[str, Float[Tensor, "B 2"]]]:
+        """Measure what is predicted of the atoms and the bonds that the batch hides.
 
         Yields:
-            The family, the logits [P, S], the features [P, F], the sizes of their vocabularies, and the
-            molecule of each atom or bond [P].
+            The family, and for each molecule the sum of the measure over its hidden atoms or bonds, with
+            their number.
         """
         model = self.model
         assert isinstance(model, GraphormerPretraining)
         if details.atom_logits is not None and batch.hidden_atoms is not None:
-            features = batch.atoms[batch.hidden_atoms][:, list(model.atom_columns)]
-            molecule = batch.hidden_atoms.nonzero()[:, 0]
-            yield "atoms", details.atom_logits, features, model.atom_sizes, molecule
+            columns = batch.atoms.unbind(-1)
+            features = [columns[column] for column in model.atom_columns]
+            values = _mean_over_features(measure, details.atom_logits, features, model.atom_sizes)
+            hidden = batch.hidden_atoms
+            yield "atoms", torch.stack([(values * hidden).sum(1), hidden.sum(1)], 1)
         if details.bond_logits is not None and batch.hidden_bonds is not None:
-            features = batch.bond_features[batch.hidden_bonds]
-            molecule = batch.bond_index[batch.hidden_bonds][:, 0]
-            yield "bonds", details.bond_logits, features, model.bond_sizes, molecule
+            features = batch.bond_features.unbind(-1)
+            values = _mean_over_features(measure, details.bond_logits, features, model.bond_sizes)
+            hidden, molecule = batch.hidden_bonds, batch.bond_index[:, 0].long()
+            both = torch.stack([values * hidden, hidden.to(values.dtype)], 1)
+            # on a GPU, unlike `index_add`, in a fixed order
+            yield "bonds", both.new_zeros(len(batch), 2).index_put((molecule,), both, accumulate=True)
 
     @property
     def num_results(self) -> int:
@@ -249,9 +263,7 @@ class Pretraining(Task):
         hidden = self.hide(batch, salts)
         details = model(hidden).pretraining if salts else None
         if details is not None:
-            for family, logits, features, sizes, molecule in self._hidden_features(details, hidden):
-                right = _mean_over_features(_is_right, logits, features, sizes)
-                sums[family] = _sums(right, molecule, len(batch))
+            sums.update(self._sums_of_hidden(details, hidden, _is_right))
         return torch.cat([self.targets.to_unit(output.prediction), *sums.values()], 1)
 
     def _errors_of_charges(self, output: ModelOutput, batch: MoleculeBatch) -> Float[Tensor, "B 2"]:
@@ -334,30 +346,19 @@ def _checked_weights(given: Mapping[str, float] | None) -> dict[str, float]:
     return weights
 
 
-def _sums(values: Float[Tensor, " P"], molecule: Tensor, molecules: int) -> Float[Tensor, "B 2"]:
-    """Return the sum of the values of each molecule, and their number."""
-    both = torch.stack([values, torch.ones_like(values)], 1)
-    return both.new_zeros(molecules, 2).index_add(0, molecule, both)
-
-
-def _sum_of_means(values: Float[Tensor, " P"], molecule: Tensor, molecules: int) -> Float[Tensor, ""]:
-    """Return the mean of the values of each molecule, summed over the molecules."""
-    sums, counts = _sums(values, molecule, molecules).unbind(1)
-    return (sums / counts.clamp(min=1)).sum()
-
-
 def _mean_over_features(
-    measure: Callable[[Tensor, Tensor], Tensor], logits: Tensor, features: Tensor, sizes: tuple[int, ...]
-) -> Float[Tensor, " P"]:
-    """Return the mean of a measure over the features of each hidden atom or bond."""
-    columns = zip(logits.float().split(sizes, -1), features.unbind(1), sizes, strict=True)
+    measure: Measured, logits: Float[Tensor, "*P S"], features: Sequence[Tensor], sizes: tuple[int, ...]
+) -> Float[Tensor, "*P"]:
+    """Return the mean of a measure over the features of each atom or bond."""
+    columns = zip(logits.float().split(sizes, -1), features, sizes, strict=True)
     values = [measure(scores, column.long().clamp(max=size - 1)) for scores, column, size in columns]
     return torch.stack(values).mean(0)
 
 
-def _cross_entropy(logits: Float[Tensor, "P S"], classes: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
-    return F.cross_entropy(logits, classes, reduction="none")
+def _cross_entropy(logits: Float[Tensor, "*P S"], classes: Int[Tensor, "*P"]) -> Float[Tensor, "*P"]:
+    losses = F.cross_entropy(logits.flatten(0, -2), classes.flatten(), reduction="none")
+    return losses.view_as(classes)
 
 
-def _is_right(logits: Float[Tensor, "P S"], classes: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+def _is_right(logits: Float[Tensor, "*P S"], classes: Int[Tensor, "*P"]) -> Float[Tensor, "*P"]:
     return (logits.argmax(-1) == classes).float()

@@ -99,7 +99,7 @@ class TrainingBatches:
         hide = int(np.random.SeedSequence([self.seed, epoch, place]).generate_state(1)[0])
         count = min(self.accumulate, math.ceil(len(rows) / self.world))  # the same on every process
         if isinstance(self.order, FixedShapeBatches):
-            return self._numbered(rows, present, self.order.shape_of(rows))
+            return self._numbered(rows, present, self.order.shape_of(rows), hide)
         micro_batches = []
         for number in range(count):
             chosen = rows[number * self.world + self.rank :: self.world * count]
@@ -108,7 +108,7 @@ class TrainingBatches:
             micro_batches.append(MicroBatch(batch, len(rows), present, counts=counts, draw=hide))
         return micro_batches
 
-    def _numbered(self, rows: np.ndarray, present: int, shape: BatchShape) -> list[MicroBatch]:
+    def _numbered(self, rows: np.ndarray, present: int, shape: BatchShape, hide: int) -> list[MicroBatch]:
         """Return the parts of a batch of fixed shape, filled up to equal sizes."""
         stride = self.world * self.accumulate
         numbers = np.full((self.accumulate, -(-shape.rows // stride)), -1, np.int64)
@@ -117,7 +117,7 @@ class TrainingBatches:
             chosen = rows[number * self.world + self.rank :: stride]
             filled[: len(chosen)] = chosen
             batch = RowNumbers(torch.from_numpy(filled), shape.width)
-            micro_batches.append(MicroBatch(batch, len(rows), present, size=len(chosen)))
+            micro_batches.append(MicroBatch(batch, len(rows), present, size=len(chosen), draw=hide))
         return micro_batches
 
 

@@ -190,13 +190,14 @@ class _FixedStep:
         self.rows = torch.full((rows,), -1, dtype=torch.long, device=device)
         self.loss = torch.zeros((), device=device)
         counts = [torch.ones((), device=device) for _ in range(3)]
-        self.micro_batch = MicroBatch(RowNumbers(self.rows, width), *counts[:2], size=counts[2])
+        draw = torch.zeros((), dtype=torch.long, device=device)
+        self.micro_batch = MicroBatch(RowNumbers(self.rows, width), *counts[:2], size=counts[2], draw=draw)
         self.warm_ups = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def fill(self, given: MicroBatch) -> None:
         self.rows.copy_(given.batch.rows, non_blocking=True)
-        for name in ("rows", "present", "size"):
+        for name in ("rows", "present", "size", "draw"):
             value = given.divisor if name == "present" else getattr(given, name)
             getattr(self.micro_batch, name).fill_(value)
 

@@ -34,7 +34,8 @@ def outputs(model, batch):
     """All outputs at real atoms, as a list of tensors."""
     found = model(batch)
     details = found.pretraining
-    return [found.prediction, details.atom_targets[batch.atom_mask], details.atom_logits, details.bond_logits]
+    charges, logits = details.atom_targets[batch.atom_mask], details.atom_logits[batch.atom_mask]
+    return [found.prediction, charges, logits, details.bond_logits]
 
 
 @pytest.mark.parametrize("readout", ["graph_token", "mean"])
@@ -52,13 +53,13 @@ def test_without_hiding_it_is_a_graphormer(readout):
     assert found.pretraining.bond_logits is None
 
 
-def test_shapes_follow_the_hidden_atoms_and_bonds():
+def test_outputs_have_the_sizes_of_the_features():
     batch = hiding(random_batch([5, 9, 4]))
     prediction, charges, atoms, bonds = outputs(build(atom_features=("hydrogens", "ring")), batch)
     assert prediction.shape == (3, 5)
     assert charges.shape == (18, 1)
-    assert atoms.shape == (int(batch.hidden_atoms.sum()), 10 + 2)
-    assert bonds.shape == (int(batch.hidden_bonds.sum()), 13)
+    assert atoms.shape == (18, 10 + 2)
+    assert bonds.shape == (len(batch.bond_index), 13)
     assert build(atom_outputs=0)(batch).pretraining.atom_targets is None
 
 

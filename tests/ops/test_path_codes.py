@@ -9,6 +9,7 @@ from molslice.ops.path_codes import (
     NUM_CODES,
     bond_codes,
     code_adjacency,
+    hide_bonds,
     path_codes,
 )
 from molslice.ops.paths import MAX_HOPS, bond_degrees
@@ -106,6 +107,16 @@ def test_codes_of_random_molecules():
     distance, packed = followed(batch.bond_index, codes, *batch.atom_mask.shape)
     assert torch.equal(result.distance.long(), distance)
     assert torch.equal(result.bonds.long(), packed)
+
+
+def test_hidden_bonds_have_their_own_code():
+    index = torch.tensor([[0, 0, 1], [0, 2, 1], [1, 0, 3], [1, -1, -1]])
+    codes = torch.tensor([5, 60, 7], dtype=torch.uint8)
+    adjacency = code_adjacency(index[:3], codes, 2, 4)
+    hidden = hide_bonds(adjacency, index, torch.tensor([False, True, True, False]))
+    codes[1:] = HIDDEN_BOND
+    assert torch.equal(hidden, code_adjacency(index[:3], codes, 2, 4))
+    assert adjacency[0, 1, 2] == 60
 
 
 def test_every_combination_of_features_has_its_code():

@@ -95,16 +95,16 @@ def reference(output, batch, loss, weights, columns=(0, 3, 4)):
         ]
         total = total + weights["charges"] * mean(losses)
         losses = []
-        for place, (molecule, a) in enumerate(atoms):
+        for molecule, a in atoms:
             if molecule == m:
                 losses.append(
-                    entropy(details.atom_logits[place], batch.atoms[m, a, list(columns)], (119, 12, 10))
+                    entropy(details.atom_logits[m, a], batch.atoms[m, a, list(columns)], (119, 12, 10))
                 )
         total = total + weights["atoms"] * mean(losses)
         losses = []
-        for place, bond in enumerate(bonds):
+        for bond in bonds:
             if int(batch.bond_index[bond, 0]) == m:
-                losses.append(entropy(details.bond_logits[place], batch.bond_features[bond], (5, 6, 2)))
+                losses.append(entropy(details.bond_logits[bond], batch.bond_features[bond], (5, 6, 2)))
         total = total + weights["bonds"] * mean(losses)
     return total
 
@@ -125,10 +125,9 @@ def test_losses_and_gradients_are_those_of_the_reference(loss):
     task = build(loss=loss, label_weights=weights)
     batch = task.hide(labeled(), {"targets": 5, "atoms": 8, "bonds": 9})
     assert (batch.targets.isnan().sum() > labeled().targets.isnan().sum()).item()
-    atoms, bonds = int(batch.hidden_atoms.sum()), int(batch.hidden_bonds.sum())
-    assert atoms > 1
-    assert bonds > 1
-    shapes = [(4, 5), (4, 9, 1), (atoms, 141), (bonds, 13)]
+    assert batch.hidden_atoms.sum() > 1
+    assert batch.hidden_bonds.sum() > 1
+    shapes = [(4, 5), (4, 9, 1), (4, 9, 141), (len(batch.bond_index), 13)]
     given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     wanted = reference(ModelOutput(given[0], pretraining=PretrainingOutput(*given[1:])), batch, loss, weights)
     expected = torch.autograd.grad(wanted, given)
@@ -182,17 +181,19 @@ def test_the_parts_of_a_batch_add_up():
 
 def test_what_is_hidden_depends_on_step_and_molecule_alone():
     task = build(hidden_atoms=0.5, hidden_bonds=0.5, hidden_targets=0.5)
-    salts = task.draw_salts(11)
-    assert task.draw_salts(11) == salts
+    salts = task.salts_of(11)
+    assert task.salts_of(11) == salts
     assert set(salts) == {"targets", "atoms", "bonds"}
     batch = labeled()
     hidden = task.hide(batch, salts)
+    on_device = task.hide(batch, task.salts_of(torch.tensor(11)))
+    assert torch.equal(on_device.hidden_bonds, hidden.hidden_bonds)
     wide = task.hide(labeled(pad_to=20), salts)
     assert torch.equal(wide.hidden_atoms[:, :9], hidden.hidden_atoms)
     assert not wide.hidden_atoms[~wide.atom_mask].any()
     other = replace(batch, rows=batch.rows + 1)
     assert not torch.equal(task.hide(other, salts).hidden_atoms, hidden.hidden_atoms)
-    again = task.hide(batch, task.draw_salts(12))
+    again = task.hide(batch, task.salts_of(12))
     assert not torch.equal(again.hidden_bonds, hidden.hidden_bonds)
     kept = ~hidden.targets.isnan()
     assert torch.equal(hidden.targets[kept], batch.targets[kept])
@@ -213,12 +214,12 @@ def test_a_family_that_is_off_draws_nothing_and_learns_nothing(family):
     weights = {name: 1.0 for name in FAMILIES if name != family}
     task = build(label_weights=weights)
     expected = {"targets", "atoms", "bonds"} - {family}
-    assert set(task.draw_salts(0)) == expected
-    batch = task.hide(labeled(), task.draw_salts(0))
+    assert set(task.salts_of(0)) == expected
+    batch = task.hide(labeled(), task.salts_of(0))
     assert family not in task.family_losses(task.model(batch), batch)
     assert family not in {measure.name for measure in task.measures}
     only = build(label_weights={family: 1.0}, hidden_targets=0.0)
-    salts = only.draw_salts(0)
+    salts = only.salts_of(0)
     assert set(salts) == {family} & {"atoms", "bonds"}
     batch = only.hide(labeled(), salts)
     assert set(only.family_losses(only.model(batch), batch)) == {family}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from molslice.attention import ATTENTIONS
+from molslice.config import DataConfig
 from molslice.data import build_dataset
 from molslice.folders.run import read_config
 from molslice.model import build_model
@@ -24,14 +25,18 @@ from molslice.training.run import train
 from molslice.training.step_graphs import WaitFinder, uses_fixed_shapes
 from molslice.training.stepper import Stepper
 from molslice.types import MolsliceError
+from tests.data.molecules.corpora import make_corpus
 
 
 def assemble_stepper(config, fabric, fixed):
     """Build a stepper for the training rows, with or without batches of fixed shapes."""
     dataset = build_dataset(config.data.name, dict(config.data.options))
-    rows = dataset.labeled_rows("train")
-    targets = TargetInfo.of_training(
-        dataset.target_names, dataset.target_units, dataset.kind, dataset.targets[rows], ()
+    rows, stated = dataset.labeled_rows("train"), dataset.stated_targets
+    names = dataset.target_names, dataset.target_units, dataset.kind
+    targets = (
+        TargetInfo.of_training(*names, dataset.targets[rows], ())
+        if stated is None
+        else TargetInfo.from_mapping(stated)
     )
     torch.manual_seed(0)
     model = build_model(config.model, config.attention, dataset.spec)
@@ -45,6 +50,23 @@ def build_stepper(build_config):
     def build(fixed, data=None, **sections):
         config = build_config(data={"target_columns": ["gap", "half"], **(data or {})}, **sections)
         return assemble_stepper(config, build_fabric(config.trainer), fixed)
+
+    return build
+
+
+@pytest.fixture
+def pretraining(build_config, tmp_path):
+    """Build the configuration of a pretraining."""
+    path = str(make_corpus(tmp_path / "corpus"))
+
+    def build(**model):
+        built = build_config(
+            model={"name": "graphormer_pretraining", "dropout": 0.0, "attention_dropout": 0.0, **model},
+            task="pretraining",
+            training={"batch_size": 13},
+        )
+        options = {"path": path, "valid_fraction": 0.2, "test_fraction": 0.1}
+        return replace(built, data=DataConfig("corpus", options))
 
     return build
 
@@ -101,7 +123,11 @@ def build_meta_stepper(build_config, monkeypatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: nullcontext())
-    return lambda **sections: assemble_stepper(build_config(**sections), MetaFabric(), fixed=True)
+
+    def build(config=None, **sections):
+        return assemble_stepper(config or build_config(**sections), MetaFabric(), fixed=True)
+
+    return build
 
 
 def with_empty_rows(stepper, batch):
@@ -111,7 +137,7 @@ def with_empty_rows(stepper, batch):
     rows[-2:] = -1
     kept = rows[:-2].numpy()
     present = stepper.batches.dataset.count_targets(kept)
-    made = MicroBatch(replace(given.batch, rows=rows), len(kept), present, size=len(kept))
+    made = MicroBatch(replace(given.batch, rows=rows), len(kept), present, size=len(kept), draw=given.draw)
     return batch._replace(rows=len(kept), micro_batches=[made])
 
 
@@ -119,7 +145,7 @@ def collated(stepper, batch):
     """Return a batch of row numbers with its rows collated, and no empty ones."""
     (given,) = batch.micro_batches
     rows = given.batch.rows[given.batch.rows >= 0].numpy()
-    made = MicroBatch(stepper.batches.dataset.collate(rows), given.rows, given.present)
+    made = MicroBatch(stepper.batches.dataset.collate(rows), given.rows, given.present, draw=given.draw)
     return batch._replace(micro_batches=[made])
 
 
@@ -149,6 +175,32 @@ def test_steps_equal_those_of_collated_batches(build_stepper, attention, model):
         result = fixed.step(batch, number, rate)
         expected = plain.step(collated(plain, batch), number, rate)
         torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [{}, {"local": "gine", "readout": "mean"}])
+def test_steps_of_a_pretraining_equal_those_of_collated_batches(pretraining, model):
+    """The same targets, atoms and bonds are hidden in both."""
+    config = pretraining(**model)
+    fabric = build_fabric(config.trainer)
+    fixed, plain = assemble_stepper(config, fabric, True), assemble_stepper(config, fabric, False)
+    assert fixed.graphs is not None
+    drawn = set()
+    for number, batch in enumerate(itertools.islice(fixed.batches.stream(0, 0), 25)):
+        batch = with_empty_rows(fixed, batch) if number % 2 else batch
+        drawn.add(batch.micro_batches[0].draw)
+        result = fixed.step(batch, number, 1e-3)
+        expected = plain.step(collated(plain, batch), number, 1e-3)
+        torch.testing.assert_close(result, expected, rtol=2e-4, atol=1e-5)
+    assert len(drawn) == 25
+
+
+@pytest.mark.usefixtures("hidden_search")
+def test_steps_of_a_pretraining_can_be_captured(pretraining):
+    config = pretraining(local="gine")
+    stepper = assemble_stepper(config, build_fabric(config.trainer), True)
+    stepper.step(with_empty_rows(stepper, next(stepper.batches.stream(0, 0))), 0, 1e-3)
+    assert stepper.graphs.obstacles == set()
+    assert all(parameter.isfinite().all() for parameter in stepper.model.parameters())
 
 
 @pytest.mark.usefixtures("hidden_search")
@@ -190,6 +242,17 @@ def test_no_tensor_of_the_host_takes_part_in_a_step(build_meta_stepper, attentio
         trainer={"precision": precision},
         training={"batch_size": 7},
     )
+    for number, batch in enumerate(itertools.islice(stepper.batches.stream(0, 0), 2)):
+        stepper.step(batch, number, 1e-3)
+    assert stepper.graphs.obstacles == set()
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
+def test_no_tensor_of_the_host_takes_part_in_a_step_of_pretraining(
+    build_meta_stepper, pretraining, precision
+):
+    config = pretraining(local="gine")
+    stepper = build_meta_stepper(replace(config, trainer=replace(config.trainer, precision=precision)))
     for number, batch in enumerate(itertools.islice(stepper.batches.stream(0, 0), 2)):
         stepper.step(batch, number, 1e-3)
     assert stepper.graphs.obstacles == set()
@@ -364,7 +427,7 @@ def test_what_has_no_fixed_shapes_is_named(build_config, monkeypatch):
     assert not uses(None, cpu)
     assert uses(True, cpu)
     assert not uses(False, cuda)
-    assert not uses(None, cuda, task="pretraining")
+    assert not uses(None, cuda, task="sequence")
     assert not uses(None, cuda, model={"name": "gin_virtual"})
     with monkeypatch.context() as patch:  # fixed shapes have rows of similar lengths
         patch.setattr(GraphormerSpec, "has_batch_norm", True)
@@ -372,8 +435,8 @@ def test_what_has_no_fixed_shapes_is_named(build_config, monkeypatch):
     assert not uses(None, cuda, mix_lengths=True)
     with pytest.raises(MolsliceError, match="not available with batches of mixed lengths"):
         uses(True, cpu, mix_lengths=True)
-    with pytest.raises(MolsliceError, match="not available with the task pretraining"):
-        uses(True, cpu, task="pretraining")
+    with pytest.raises(MolsliceError, match="not available with the task sequence"):
+        uses(True, cpu, task="sequence")
     with pytest.raises(MolsliceError, match="not available with the model gin_virtual"):
         uses(True, cpu, model={"name": "gin_virtual"})
 
