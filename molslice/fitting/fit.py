@@ -22,6 +22,7 @@ import numpy as np
 from molslice.chem import FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
+from molslice.data.molecules.store import MoleculeStore
 from molslice.data.target_values import listed_values
 from molslice.errors import MolsliceError
 from molslice.files.atomic import atomic_folder
@@ -61,6 +62,7 @@ from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder, name_device
+from molslice.inference.smiles_reader import default_workers, read_molecules
 from molslice.learners import Features
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
@@ -291,19 +293,18 @@ def fit(
         )
         (announce or _say_nothing)(read if refits else rows, sum(expected.values()))
         with Phases(expected, shown=not quiet) as phases:
-            encoder_use, embed = None, _no_embedding
+            encoder_use, embed, molecules = None, _no_embedding, None
             if encoder is not None:
-                save_encoder(partial, model_file(find_model(encoder)))
-                # mixtures are replaced before they are described, whatever the encoder was trained with
-                network = load_encoder(partial / ENCODER, device, fragment="keep", wildcards="keep")
-                embed = functools.partial(network.embed, workers=processes)
                 phases.begin("embedding")
+                save_encoder(partial, model_file(find_model(encoder)))
+                count = processes if device == "cpu" else workers
+                embed, molecules = _read_for_encoder(partial / ENCODER, device, learned, options, count)
             embedding_start = time.monotonic()
             features = learned.features(embed)
             taken = features if len(kept) == len(features) else features[kept]
             taken = replace(taken, conditions=rows.encoded_conditions)
             if encoder is not None:
-                encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start)
+                encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start, molecules)
             tables = _read_tables(others, options, embed, workers, phases)
             known = learned.known[~learned.test]
             parts = [target_type.num_parts for target_type in rows.types]
@@ -315,11 +316,13 @@ def fit(
                 trials = TrialLog(log, log_key(inputs, names, options, encoder))
                 tuning = tune_learners(rows, taken, options, trials, progress=phases.begin("tuning"))
             now, end = time.monotonic(), float("inf") if minutes is None else start + 60.0 * minutes
-            shared = (options, encoder_use, partial, tuning.settings)
             measured = fit_stacks(
                 rows,
                 taken,
-                *shared,
+                options,
+                encoder_use and encoder_use.take(kept),
+                partial,
+                tuning.settings,
                 deadline=now + (end - now) / 2 if refits else end,
                 only_measures=refits,
                 begin=phases.begin,
@@ -331,7 +334,10 @@ def fit(
                 model = fit_stacks(
                     learned,
                     taken,
-                    *shared,
+                    options,
+                    encoder_use,
+                    partial,
+                    tuning.settings,
                     deadline=end,
                     only_measures=False,
                     measured=measured,
@@ -393,6 +399,39 @@ def _divide(data: FitData, *, refit: bool) -> tuple[FitData, FitData, np.ndarray
         return all_rows, all_rows, np.arange(len(all_rows.smiles))
     # a held-out value without a logarithm is not learned
     return rows, replace(all_rows, test=data.test & ~all_rows.is_learnable, findings=[]), kept
+
+
+def _read_for_encoder(
+    encoder: Path, device: str, rows: FitData, options: FitOptions, workers: int | None
+) -> tuple[Callable[[list[str]], np.ndarray], MoleculeStore | None]:
+    """Read the molecules that networks learn, and return a function that embeds SMILES.
+
+    Args:
+        encoder: The folder of the encoder.
+        device: Where it computes.
+        rows: The rows of the fit.
+        options: Options of the fit.
+        workers: Processes that read SMILES; None on a device uses many for a large table only.
+
+    Returns:
+        The function, and the molecules of the rows; None for them if no networks are trained.
+    """
+    # mixtures are replaced before they are described, whatever the encoder was trained with
+    network = load_encoder(encoder, device, fragment="keep", wildcards="keep")
+    if workers is None:
+        workers = default_workers(network.device, len(rows.smiles))
+    molecules = None
+    if QUALITIES[options.quality].fine_tunes and rows.partner is None:
+        molecules = read_molecules(rows.molecules.canonical, workers)
+    processes_embed = workers > 0 and network.device.type == "cpu"
+    are_read = molecules is not None and network.atom_order == "canonical" and not processes_embed
+
+    def embed(smiles: list[str]) -> np.ndarray:
+        if molecules is not None and are_read and smiles is rows.molecules.canonical:
+            return network.embed_store(molecules).values
+        return network.embed(smiles, workers=workers)
+
+    return embed, molecules
 
 
 def _read_tables(

@@ -1,7 +1,6 @@
 """Fine-tune a trained encoder on the rows of a fit, once for each fold."""
 
 import contextlib
-import csv
 import json
 import logging
 import shutil
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from molslice.config import DataConfig
+from molslice.data.molecules.base import ArraysOnly
+from molslice.data.molecules.store import MoleculeStore
 from molslice.errors import MolsliceError
 from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
@@ -56,9 +56,42 @@ class FineTuned:
     held_out: np.ndarray
 
 
+class FoldRows(ArraysOnly):
+    """The rows of a fit as training rows, except for one fold.
+
+    Half of the rows of the fold are called `valid` and half `test`: a run expects both, and only measures
+    them.
+
+    Args:
+        molecules: The n molecules.
+        targets: What is learned, float64 [n, T], NaN where missing. It is standardized, because stores have
+            targets in float32.
+        info: The description of the targets.
+        folds: Fold of each row, int [n]; -1 for held-out rows.
+        fold: The fold.
+    """
+
+    def __init__(
+        self, molecules: MoleculeStore, targets: np.ndarray, info: TargetInfo, folds: np.ndarray, fold: int
+    ) -> None:
+        values = ((targets - np.array(info.mean)) / np.array(info.std)).astype(np.float32)
+        self.kind, self.source = info.kind, "the rows of the fit"
+        self.target_names = tuple(f"target{place}" for place in range(len(info.names)))
+        self.target_units = ("",) * len(info.names)
+        names = {"target_names": list(self.target_names), "target_units": list(self.target_units)}
+        self.store = MoleculeStore({**molecules.present, "targets": values}, {**molecules.header, **names})
+        of_fold = np.flatnonzero(folds == fold)
+        self.splits = {
+            "train": np.flatnonzero((folds >= 0) & (folds != fold)),
+            "valid": of_fold[::2],
+            "test": of_fold[1::2],
+        }
+
+
 def fine_tune(
     encoder: Path | str,
     smiles: Sequence[str],
+    molecules: MoleculeStore,
     targets: np.ndarray,
     info: TargetInfo,
     folds: np.ndarray,
@@ -77,7 +110,8 @@ def fine_tune(
 
     Args:
         encoder: Run folder or name of the trained encoder.
-        smiles: SMILES of n rows.
+        smiles: SMILES of n rows, for messages.
+        molecules: The molecules of the rows, read from these SMILES.
         targets: float64 [n, T], NaN where missing, or other ones for the network of each of K folds, float64
             [K, n, T].
         info: The description of the targets.
@@ -104,17 +138,13 @@ def fine_tune(
     generators = torch.random.fork_rng([0] if device == "cuda" else [])
     with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
         runs = _Runs(Path(scratch), encoder, info, device)
-        if targets.ndim == 2:
-            runs.write_table(smiles, targets, folds)
         progress(0, num_folds)
         for fold in range(num_folds):
-            if targets.ndim == 3:
-                runs.write_table(smiles, targets[fold], folds)
-            network = runs.train(fold, epochs, seed, network_folder(folder, fold, kind))
+            dataset = FoldRows(molecules, targets if targets.ndim == 2 else targets[fold], info, folds, fold)
+            network = runs.train(fold, dataset, epochs, seed, network_folder(folder, fold, kind))
             rows_of_fold = np.flatnonzero(folds == fold)
             rows = np.concatenate([rows_of_fold, held])
-            predicted = network.predict_with_errors([smiles[int(row)] for row in rows]).values
-            scores = network_scores(predicted, info)
+            scores = network_scores(network.predict_molecules(molecules, rows=rows).values, info)
             if not np.isfinite(scores).all():
                 molecule = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
                 raise MolsliceError(
@@ -151,7 +181,7 @@ def affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: floa
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """A temporary folder with a table and the runs of all folds.
+    """A temporary folder with the runs of all folds.
 
     Attributes:
         path: The folder.
@@ -165,42 +195,21 @@ class _Runs:
     info: TargetInfo
     device: str
 
-    @property
-    def columns(self) -> list[str]:
-        """Columns of the targets in the table."""
-        return [f"target{index}" for index in range(len(self.info.names))]
-
-    def write_table(self, smiles: Sequence[str], targets: np.ndarray, folds: np.ndarray) -> None:
-        """Write the training rows, standardized because runs store targets in float32."""
-        num_folds = int(folds.max()) + 1
-        values = (targets - np.array(self.info.mean)) / np.array(self.info.std)
-        with (self.path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["smiles", *self.columns, *(f"fold{fold}" for fold in range(num_folds))])
-            counts = [0] * num_folds
-            for row in np.flatnonzero(folds >= 0):
-                cells = [repr(float(value)) if np.isfinite(value) else "" for value in values[row]]
-                # the rows of the fold are only measured; half of them is called test, which a run expects
-                words, fold = ["train"] * num_folds, int(folds[row])
-                words[fold] = ("valid", "test")[counts[fold] % 2]
-                counts[fold] += 1
-                writer.writerow([smiles[int(row)], *cells, *words])
-
-    def train(self, fold: int, epochs: int, seed: int, folder: Path) -> NetworkPredictor:
+    def train(self, fold: int, dataset: FoldRows, epochs: int, seed: int, folder: Path) -> NetworkPredictor:
         """Train the network of a fold, and write its weights to a folder.
 
         Raises:
             MolsliceError: The encoder does not fit, or the loss is not finite.
         """
         data = {
-            "path": str(self.path / "rows.csv"),
-            "target_columns": self.columns,
+            "path": "standardized.csv",
+            "target_columns": list(self.info.names),
             "kind": self.info.kind,
             "split": {"kind": "column", "column": f"fold{fold}"},
         }
         settings = {
             **RECIPE,
-            "data": {"name": "csv", **data, "cache_dir": str(self.path / "cache"), "workers": 0},
+            "data": {"name": "csv", **data},
             "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
             "start": {"model": str(self.encoder)},
             "trainer": {"accelerator": self.device},
@@ -209,7 +218,7 @@ class _Runs:
         file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
         file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
         try:
-            train(load_run_config(file), run, quiet=True)
+            train(load_run_config(file), run, quiet=True, dataset=dataset)
         except KeyboardInterrupt:  # the message is about resuming the temporary run
             raise KeyboardInterrupt from None
         except MolsliceError as error:
@@ -217,8 +226,7 @@ class _Runs:
             raise MolsliceError(f"cannot fine-tune {self.encoder} without fold {fold}: {reason}") from error
         trained = read_run(run)
         # the weights belong to standardized targets
-        options = {**data, "path": "standardized.csv", "target_columns": list(self.info.names)}
-        config = replace(trained.config, data=DataConfig("csv", options), start=None)
+        config = replace(trained.config, start=None)
         unit = "standard deviations" if self.info.kind == "regression" else ""
         targets = replace(trained.targets, names=self.info.names, units=(unit,) * len(self.info.names))
         folder.mkdir(parents=True)

@@ -4,11 +4,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from molslice.data.molecules.store import MoleculeStore
 from molslice.fitting.data import FitData, FitOptions
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import (
@@ -38,11 +39,22 @@ class EncoderUse:
         model: Run folder or name.
         device: Where it is fine-tuned.
         embedding_seconds: Time in which it has embedded all rows, in seconds.
+        molecules: The molecules of the rows, which are read once for all folds; None if no network is
+            trained.
     """
 
     model: Path | str
     device: str
     embedding_seconds: float
+    molecules: MoleculeStore | None = None
+
+    def take(self, kept: np.ndarray) -> "EncoderUse":
+        """Return the encoder with some of the molecules; `kept` are their places, int [k]."""
+        molecules = self.molecules
+        if molecules is None or len(kept) == len(molecules):
+            return self
+        chosen = MoleculeStore.in_memory([molecules.arrays(place) for place in kept.tolist()])
+        return replace(self, molecules=chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +193,11 @@ def _add_networks(
         weights.append(_network_weight(fits, fold, unseen, group.targets.kind != "regression"))
         return weights[-1] >= MIN_WEIGHT
 
+    assert encoder.molecules is not None
     networks = fine_tune(
         encoder.model,
         rows.molecules.canonical,
+        encoder.molecules,
         targets,
         group.targets,
         folds[0],

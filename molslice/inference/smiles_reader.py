@@ -1,6 +1,6 @@
 """Convert many SMILES to stores in memory, chunk by chunk, in this process or in several."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -19,6 +19,22 @@ def default_workers(device: torch.device, rows: int) -> int:
     A device waits for one process that reads SMILES, so there fewer rows are many.
     """
     return count_cores() if rows >= (PARALLEL_ROWS if device.type == "cpu" else DEVICE_PARALLEL_ROWS) else 0
+
+
+def read_molecules(smiles: Sequence[str], workers: int = 0) -> MoleculeStore:
+    """Read SMILES into one store in memory, with atoms in canonical order.
+
+    A row that cannot be read has no atoms and a reason.
+
+    Raises:
+        MolsliceError: A worker process was killed.
+    """
+    from molslice.chem.smiles import HARD_MAX_ATOMS  # needs rdkit
+
+    chunks = (list(smiles[start : start + CHUNK_ROWS]) for start in range(0, len(smiles), CHUNK_ROWS))
+    with SmilesReader(HARD_MAX_ATOMS, "canonical", workers) as reader:
+        stores = list(reader.read(chunks))
+    return MoleculeStore.join(stores).contiguous()
 
 
 class SmilesReader(WorkerPool):

@@ -54,7 +54,14 @@ from molslice.version import __version__
 logger = logging.getLogger(__name__)
 
 
-def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def train(
+    config: RunConfig,
+    out: Path | str,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    dataset: Dataset | None = None,
+) -> dict[str, Any]:
     """Train a model, evaluate its best weights and write a run folder.
 
     A resumed run ends with the same weights as an uninterrupted one (bit for bit on a CPU).
@@ -65,6 +72,7 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         resume: Whether to continue the run in `out`, with the configuration of its start. A process that
             `torchrun` or SLURM has started again always continues it.
         quiet: Whether to hide the progress bar.
+        dataset: The data, if they are in memory; None reads them as `config.data` says.
 
     Returns:
         The content of `summary.json`.
@@ -80,17 +88,17 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
         exits.enter_context(hidden_progress(quiet or not fabric.is_global_zero))
         TASKS.find(config.task)
         limit_threads(config.trainer.num_threads, fabric.device)
-        earlier = dataset = None
+        earlier = None
         is_first = fabric.world_size == 1 or (starts_processes(fabric) and config.trainer.num_nodes == 1)
         if fabric.is_global_zero and is_first:  # the others are started after it, and load what it prepares
-            earlier, dataset = _open_folder(config, folder, resume, exits)
+            earlier, dataset = _open_folder(config, folder, resume, exits, dataset)
             if earlier.summary is not None:
                 return check_finished(earlier.summary, folder, epochs)
         with launched(fabric):
             limit_threads(config.trainer.num_threads, fabric.device)
             with agreed(fabric):
                 if fabric.is_global_zero and earlier is None:
-                    earlier, dataset = _open_folder(config, folder, resume, exits)
+                    earlier, dataset = _open_folder(config, folder, resume, exits, dataset)
             earlier = fabric.broadcast(earlier)
             assert earlier is not None
             if earlier.summary is not None:
@@ -127,14 +135,14 @@ def train(config: RunConfig, out: Path | str, *, resume: bool = False, quiet: bo
 
 
 def _open_folder(
-    config: RunConfig, folder: Path, resume: bool, exits: contextlib.ExitStack
+    config: RunConfig, folder: Path, resume: bool, exits: contextlib.ExitStack, dataset: Dataset | None
 ) -> tuple[EarlierStart, Dataset | None]:
-    """Claim the folder until `exits` closes, and load the data unless the run is finished."""
+    """Claim the folder until `exits` closes, and load data that are not given unless the run is finished."""
     exits.enter_context(claimed(folder, resume))
     earlier = read_earlier_start(config, folder) if resume else EarlierStart(config)
     if earlier.summary is not None:
         return earlier, None
-    dataset = build_dataset(config.data.name, dict(config.data.options))
+    dataset = dataset or build_dataset(config.data.name, dict(config.data.options))
     check_data(folder, dataset)
     return earlier, dataset
 

@@ -421,9 +421,9 @@ def test_networks_learn_the_expected_values_of_limits(table, tmp_path, monkeypat
     given = []
     fine_tune = networks.fine_tune
 
-    def keep(encoder, smiles, targets, *arguments, **options):
+    def keep(encoder, smiles, molecules, targets, *arguments, **options):
         given.append((list(smiles), targets))
-        return fine_tune(encoder, smiles, targets, *arguments, **options)
+        return fine_tune(encoder, smiles, molecules, targets, *arguments, **options)
 
     monkeypatch.setattr(networks, "fine_tune", keep)
     monkeypatch.setattr(stacks, "MIN_WEIGHT", 0.0)  # of networks that are trained for one epoch

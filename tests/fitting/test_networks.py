@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from molslice.data.molecules.prepare import read_smiles
 from molslice.fitting.fit import fit
 from molslice.fitting.networks import RECIPE, affordable_epochs, fine_tune
 from molslice.folders.fitted import FINE_TUNED, network_folder
 from molslice.folders.run import MODEL
 from molslice.inference.fitted import network_scores
 from molslice.inference.load import load_model, load_network
+from molslice.inference.smiles_reader import read_molecules
 from molslice.tasks.targets import TargetInfo
 from molslice.training.run import train
 from molslice.types import MolsliceError
@@ -43,11 +45,17 @@ def description(targets, kind="regression"):
     return TargetInfo.of_training(("a", "b"), ("", "V"), kind, targets[FOLDS >= 0])
 
 
+def tune(smiles, targets, folder, info=None, folds=FOLDS, epochs=1):
+    """Fine-tune the shipped model, with the description of two numbers by default."""
+    info = info or description(targets)
+    molecules = read_molecules(smiles)
+    return fine_tune(ENCODER, smiles, molecules, targets, info, folds, folder, epochs=epochs, seed=0)
+
+
 @pytest.fixture(scope="module")
 def tuned(smiles, targets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
-    info = description(targets)
-    return folder, fine_tune(ENCODER, smiles, targets, info, FOLDS, folder, epochs=2, seed=0)
+    return folder, tune(smiles, targets, folder, epochs=2)
 
 
 def weights(folder, fold):
@@ -77,7 +85,7 @@ def test_large_targets_keep_their_digits(tuned):
 def test_a_network_depends_on_the_rows_of_the_other_folds_only(tuned, smiles, targets, tmp_path):
     changed = targets.copy()
     changed[FOLDS <= 0] = np.nanmean(targets, 0)  # fold 0 and the held-out rows
-    fine_tune(ENCODER, smiles, changed, description(targets), FOLDS, tmp_path, epochs=2, seed=0)
+    tune(smiles, changed, tmp_path, epochs=2)
     assert same(weights(tuned[0], 0), weights(tmp_path, 0))
     assert not same(weights(tuned[0], 1), weights(tmp_path, 1))
 
@@ -85,7 +93,7 @@ def test_a_network_depends_on_the_rows_of_the_other_folds_only(tuned, smiles, ta
 def test_equal_seeds_give_equal_files_and_leave_the_random_state(tuned, smiles, targets, tmp_path):
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=2, seed=0)
+    tune(smiles, targets, tmp_path, epochs=2)
     assert torch.equal(torch.random.get_rng_state(), state)
     for fold in range(3):
         one, other = (network_folder(each, fold) / MODEL for each in (tuned[0], tmp_path))
@@ -111,7 +119,7 @@ def test_small_folds_have_networks(sizes, smiles, targets, tmp_path, caplog):
     folds = folds[np.argsort(order)]
     some = slice(len(folds))
     info = TargetInfo.of_training(("a",), ("",), "regression", targets[some, :1])
-    found = fine_tune(ENCODER, smiles[some], targets[some, :1], info, folds, tmp_path, epochs=1, seed=0)
+    found = tune(smiles[some], targets[some, :1], tmp_path, info, folds)
     assert np.isfinite(found.unseen).all()
     assert found.held_out.shape == (3, 0, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["networks"]
@@ -121,7 +129,7 @@ def test_small_folds_have_networks(sizes, smiles, targets, tmp_path, caplog):
 def test_a_loss_that_is_not_finite_is_explained(smiles, targets, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPE["optimizer"], "lr", 1e30)
     with pytest.raises(MolsliceError) as refused:
-        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=20, seed=0)
+        tune(smiles, targets, tmp_path, epochs=20)
     assert str(refused.value).startswith(f"cannot fine-tune {ENCODER} without fold 0: the ")
     assert "checkpoint" not in str(refused.value)
     assert not [path for path in tmp_path.iterdir() if path.name != "networks"]
@@ -133,7 +141,7 @@ def test_an_interruption_has_no_advice_about_temporary_runs(smiles, targets, tmp
 
     monkeypatch.setattr("molslice.fitting.networks.train", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=1, seed=0)
+        tune(smiles, targets, tmp_path, epochs=1)
     assert not stopped.value.args
     assert not list(tmp_path.iterdir())
 
@@ -146,7 +154,7 @@ def test_a_prediction_that_is_not_a_number_is_refused(smiles, targets, tmp_path,
 
     monkeypatch.setattr("molslice.fitting.networks.network_scores", broken)
     with pytest.raises(MolsliceError, match="fold 0 predicts a value that is not finite for") as refused:
-        fine_tune(ENCODER, smiles, targets, description(targets), FOLDS, tmp_path, epochs=1, seed=0)
+        tune(smiles, targets, tmp_path, epochs=1)
     assert smiles[np.flatnonzero(FOLDS == 0)[2]] in str(refused.value)
 
 
@@ -308,3 +316,22 @@ def test_epochs_fit_into_the_time_that_is_left(monkeypatch):
     epoch = 4.0 * 400 * seconds / 120
     for left, expected in ((np.inf, 40), (10.5 * epoch, 10), (1000 * epoch, 40), (0.9 * epoch, 0), (-5.0, 0)):
         assert affordable_epochs(folds, left, seconds) == expected
+
+
+def test_molecules_are_read_once_for_all_folds_and_both_stages(fitted, tmp_path, monkeypatch):
+    counts = []
+
+    def count(smiles, how):
+        counts.append(len(smiles))
+        return read_smiles(smiles, how)
+
+    monkeypatch.setattr("molslice.inference.smiles_reader.read_smiles", count)
+    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
+    about = fit(fitted[0], "size", tmp_path / "model", members=3, quality="best", encoder=ENCODER, quiet=True)
+    assert "fine_tuned" in about["results"][0]["weights"]
+    assert counts == [70]
+
+
+def test_networks_learn_wildcards_that_are_kept(smiles, targets, tmp_path):
+    found = tune([f"*.{text}" for text in smiles], targets, tmp_path)
+    assert np.isfinite(found.unseen[FOLDS >= 0]).all()

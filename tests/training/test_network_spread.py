@@ -21,6 +21,7 @@ from molslice.folders.run import read_run, write_model
 from molslice.inference.held_out import calibrate
 from molslice.inference.load import load_model, load_network
 from molslice.inference.options import PLAIN, PredictionOptions
+from molslice.inference.smiles_reader import read_molecules
 from molslice.inference.tables.table import predict_table
 from molslice.inference.uncertainty import evaluate_uncertainty
 from molslice.model.dropout import DropoutSampler
@@ -287,7 +288,7 @@ def test_a_run_with_a_variance_is_fine_tuned_by_fit(run, tmp_path):
     sizes = np.array([[len(text)] for text in smiles], np.float64)
     info = TargetInfo(("size",), ("",), "regression", (float(sizes.mean()),), (float(sizes.std()),))
     folds = np.arange(24) % 2
-    found = fine_tune(run, smiles, sizes, info, folds, tmp_path, epochs=1, seed=0)
+    found = fine_tune(run, smiles, read_molecules(smiles), sizes, info, folds, tmp_path, epochs=1, seed=0)
     assert np.isfinite(found.unseen).all()
     network = load_network(network_folder(tmp_path, 0))
     assert (network.data.predicts_variance, network.has_spread(PLAIN)) == (False, False)

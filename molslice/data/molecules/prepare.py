@@ -120,9 +120,8 @@ def prepare_store(
                 return _open(path)
             if error.errno in FAILING:
                 raise MolsliceError(failing_disk(error)) from error
-    store = MoleculeStore.join(list(_featurized(chunks(), rows, how)))
-    arrays = {name: np.asarray(values) for name, values in store.present.items()}
-    return MoleculeStore(arrays, {**store.header, **names})
+    store = MoleculeStore.join(list(_featurized(chunks(), rows, how))).contiguous()
+    return MoleculeStore(store.present, {**store.header, **names})
 
 
 def _open(path: Path) -> MoleculeStore:

@@ -277,6 +277,10 @@ class MoleculeStore:
         header = join_headers(names, arrays, [store.header for store in stores])
         return cls(cast("dict[str, np.ndarray]", join_arrays(arrays)), header, path, stores)
 
+    def contiguous(self) -> "MoleculeStore":
+        """Return the store with each array in one piece in memory."""
+        return MoleculeStore({name: np.asarray(values) for name, values in self.present.items()}, self.header)
+
     @classmethod
     def open(
         cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, verify: bool = True
