@@ -2,7 +2,7 @@
 
 A phase that takes at most `BAR_SECONDS` shows no bar, and one of at most `FIRST_SECONDS` writes no line. A
 longer phase writes a line to a file or a pipe, and then one every `EVERY_SECONDS`, also if it is stuck in one
-step.
+step. Of several phases in one bar, each long one writes a line.
 """
 
 import itertools
@@ -61,6 +61,7 @@ class Progress:
         total: Number of units, which may change.
         done: Number of units that are done.
         note: Text after the numbers, such as a loss.
+        phase: Number of the phase, from 1, if several share the bar.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Progress:
     ) -> None:
         self.label, self.total, self.unit, self.done, self.note = label, total, unit, done, ""
         self._clock, self._first, self._start = clock, done, clock()
+        self.phase = 1
         self._shown_at = float("-inf")
         self._bar = self._closed = None
         if not shown or _hidden.get() or sys.stderr is None:
@@ -207,6 +209,7 @@ class Phases:
             was not expected does not move the bar.
         """
         start, end = self._ends.get(name, (self._bar.done, self._bar.done))
+        self._bar.phase += name != self._bar.label
         self._bar.rename(name)
 
         def move(done: int, total: int) -> None:
@@ -218,24 +221,30 @@ class Phases:
 
 
 def _write_lines(progress: "weakref.ref[Progress]", wait: Callable[[float], bool]) -> None:
-    """Write a line after `FIRST_SECONDS` and every `EVERY_SECONDS`, until the phase ends or is forgotten.
+    """Write lines until the phase ends or is forgotten.
+
+    The first line is written after `FIRST_SECONDS`. Others follow every `EVERY_SECONDS`, and once for each
+    further phase of the bar that lasts longer than `FIRST_SECONDS`.
 
     Args:
         progress: The phase.
         wait: Waits for so many seconds, and returns whether the phase has ended.
     """
-    seconds = FIRST_SECONDS
-    while not wait(seconds):
-        phase = progress()
-        if phase is None:
+    left = written = before = 0  # seconds to the next line, phase of the last line, phase at the last look
+    while not wait(FIRST_SECONDS):
+        bar = progress()
+        if bar is None:
             return
-        try:
-            sys.stderr.write(f"molslice: {phase.line()}\n")
-            sys.stderr.flush()
-        except (OSError, ValueError, AttributeError):  # it is closed
-            return
-        del phase  # not kept while this thread waits
-        seconds = EVERY_SECONDS
+        left -= FIRST_SECONDS
+        if left <= 0 or (bar.phase == before and bar.phase != written):
+            try:
+                sys.stderr.write(f"molslice: {bar.line()}\n")
+                sys.stderr.flush()
+            except (OSError, ValueError, AttributeError):  # it is closed
+                return
+            left, written = EVERY_SECONDS, bar.phase
+        before = bar.phase
+        del bar  # not kept while this thread waits
 
 
 def tracked(items: Iterable[Item], label: str, total: int | None = None, unit: str = "") -> Iterator[Item]:
