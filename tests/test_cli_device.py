@@ -159,3 +159,16 @@ def test_a_service_and_embeddings_name_the_gpu(gpu, monkeypatch, capsys, tmp_pat
     with pytest.raises(Stop):
         main(["embed", "gap-xtb", "--input", str(large), "--output", str(tmp_path / "out.csv")])
     assert capsys.readouterr().err == SHIPPED + NAMED
+
+
+@pytest.mark.parametrize(("accelerator", "is_named"), [("auto", True), ("cpu", False)])
+def test_train_names_the_gpu_that_it_finds(gpu, accelerator, is_named, tmp_path, capsys, monkeypatch):
+    def stop(*_, **__):
+        raise Stop
+
+    monkeypatch.setattr("molslice.training.run.train", stop)
+    config = str(Path(__file__).parents[1] / "configs" / "molecule" / "quickstart.yaml")
+    with pytest.raises(Stop):
+        main(["train", "--config", config, "--out", str(tmp_path), "--trainer.accelerator", accelerator])
+    expected = NAMED.replace("--device", "--trainer.accelerator")
+    assert (expected in capsys.readouterr().err) == is_named
