@@ -205,6 +205,34 @@ class Batch:
         """Return the batch in page-locked memory."""
         return self._change_tensors(lambda tensor: tensor.pin_memory())
 
+    def copied_to(self, device: torch.device) -> Self:
+        """Return a copy of the batch on a device, also if it is there."""
+        return self._change_tensors(lambda tensor: tensor.to(device, copy=True))
+
+    def overwrite(self, other: Self) -> None:
+        """Copy the tensors of a batch with the same `form` into the tensors of this one."""
+        batch: Any = self
+        for entry in fields(batch):
+            value, new = getattr(batch, entry.name), getattr(other, entry.name)
+            if isinstance(value, Tensor):
+                value.copy_(new, non_blocking=True)
+            elif isinstance(value, Batch):
+                value.overwrite(new)
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """The shapes of the tensors, and the other values."""
+        batch: Any = self
+        values = [getattr(batch, entry.name) for entry in fields(batch)]
+        return tuple(
+            tuple(value.shape)
+            if isinstance(value, Tensor)
+            else value.form
+            if isinstance(value, Batch)
+            else value
+            for value in values
+        )
+
     def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
         batch: Any = self
         changed: dict[str, Any] = {}

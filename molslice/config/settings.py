@@ -118,9 +118,9 @@ class TrainingConfig:
             disables early stopping.
         compile: Whether to compile each layer of the encoder with `torch.compile`.
         fixed_shapes: Whether batches have at most twelve shapes. On a CUDA device steps are then captured as
-            CUDA graphs, with the molecules in the memory of the device if they fit into a quarter of what is
-            free. None: on a CUDA device, for models and tasks that can. The run
-            folder's configuration has what was chosen.
+            CUDA graphs. The molecules are in the memory of the device if they fit into a quarter of what is
+            free; otherwise a thread of the host gathers the batches. None: on a CUDA device, for models and
+            tasks that can. The run folder's configuration has what was chosen.
         mix_lengths: Whether a batch has rows of all lengths, which takes more padding, instead of similar
             lengths. On some thousand molecules it can lower the error by 2%. None: for models with batch
             norm, whose statistics need it.

@@ -1,6 +1,7 @@
 """Optimizer steps with batches of fixed shapes, captured as CUDA graphs.
 
 A graph replays the kernels of a whole step, from the gathering of the rows to the optimizer, with one launch.
+If the rows take too much memory of the device, the host gathers them and copies each batch to the same place.
 All that differs between steps is therefore in memory of the device at a fixed address: row numbers, counts,
 learning rates and the seed of the random numbers.
 """
@@ -15,10 +16,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from molslice.config import RunConfig
-from molslice.data.base import Dataset, RowNumbers
+from molslice.data.base import Dataset
 from molslice.tasks import TASKS
 from molslice.tasks.base import MicroBatch
-from molslice.types import MolsliceError
+from molslice.types import Batch, MolsliceError
 
 WARM_UP_STEPS = 1  # of a shape before it is captured, in which kernels are compiled and memory is allocated
 # operators whose result the host reads, or whose shape depends on values
@@ -111,7 +112,7 @@ class StepGraphs:
         self, compute: Callable[[MicroBatch], Tensor], device: torch.device, *, is_compiled: bool
     ) -> None:
         self._compute, self._device, self._is_compiled = compute, device, is_compiled
-        self._steps: dict[tuple[int, int], _FixedStep] = {}
+        self._steps: dict[tuple[Any, ...], _FixedStep] = {}
         self._captures = device.type == "cuda"
         self._is_checked = False
         self.obstacles: set[str] = set()
@@ -124,16 +125,15 @@ class StepGraphs:
         return sum(step.graph is not None for step in self._steps.values())
 
     def step(self, micro_batch: MicroBatch) -> Tensor:
-        """Compute a step with a whole batch, of which `batch` are `RowNumbers` in any memory.
+        """Compute a step with a whole batch in any memory: row numbers, or molecules of a fixed shape.
 
         Returns:
             The loss, a scalar that the next step overwrites.
         """
-        numbers = micro_batch.batch
-        shape = len(numbers), numbers.width
-        if shape not in self._steps:
-            self._steps[shape] = _FixedStep(*shape, self._device)
-        step = self._steps[shape]
+        form = micro_batch.batch.form
+        if form not in self._steps:
+            self._steps[form] = _FixedStep(micro_batch.batch, self._device)
+        step = self._steps[form]
         step.fill(micro_batch)
         if step.graph is None and self._captures and step.warm_ups >= WARM_UP_STEPS:
             self._capture(step)
@@ -184,19 +184,19 @@ class StepGraphs:
 
 
 class _FixedStep:
-    """The memory of the inputs and the loss of steps with one shape, and their graph."""
+    """The memory of the inputs and the loss of steps with batches like the first one, and their graph."""
 
-    def __init__(self, rows: int, width: int, device: torch.device) -> None:
-        self.rows = torch.full((rows,), -1, dtype=torch.long, device=device)
+    def __init__(self, first: Batch, device: torch.device) -> None:
         self.loss = torch.zeros((), device=device)
         counts = [torch.ones((), device=device) for _ in range(3)]
         draw = torch.zeros((), dtype=torch.long, device=device)
-        self.micro_batch = MicroBatch(RowNumbers(self.rows, width), *counts[:2], size=counts[2], draw=draw)
+        batch = first.copied_to(device)
+        self.micro_batch = MicroBatch(batch, *counts[:2], size=counts[2], draw=draw)
         self.warm_ups = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def fill(self, given: MicroBatch) -> None:
-        self.rows.copy_(given.batch.rows, non_blocking=True)
+        self.micro_batch.batch.overwrite(given.batch)
         for name in ("rows", "present", "size", "draw"):
             value = given.divisor if name == "present" else getattr(given, name)
             getattr(self.micro_batch, name).fill_(value)

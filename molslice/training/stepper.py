@@ -74,10 +74,9 @@ class Stepper:
         rows = self.batches.dataset.rows_on(device)
         if rows is None:
             logger.warning(
-                "training steps are not captured as CUDA graphs, because the rows would take too much of the "
-                "device's memory"
+                "the host gathers the batches, because the rows would take too much of the device's memory"
             )
-            return self.batches.dataset.rows_on(torch.device("cpu")), None
+            rows = self.batches.dataset.rows_on(torch.device("cpu"))
         training, encoder = self.config.training, getattr(self.model, "encoder", None)
         obstacles = {
             "several processes": self.fabric.world_size > 1,

@@ -24,7 +24,7 @@ from molslice.training.optimizer import build_optimizer
 from molslice.training.run import train
 from molslice.training.step_graphs import WaitFinder, uses_fixed_shapes
 from molslice.training.stepper import Stepper
-from molslice.types import MolsliceError
+from molslice.types import MoleculeBatch, MolsliceError
 from tests.data.molecules.corpora import make_corpus
 
 
@@ -457,13 +457,21 @@ def test_rows_without_room_on_the_device_are_gathered_by_the_host(build_stepper,
         return None if len(asked) == 1 else rows_on(self, device)
 
     asked = []
-    monkeypatch.setattr(dataset_type, "rows_on", only_once_on_a_device)
-    stepper = build_stepper(True)
-    assert stepper.graphs is None
+    sections = {"data": {"geometry": True}, "training": {"batch_size": 13}}
+    plain = build_stepper(True, **sections)
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset_type, "rows_on", only_once_on_a_device)
+        stepper = build_stepper(True, **sections)
     assert stepper.rows.device.type == "cpu"
-    assert "not captured as CUDA graphs, because the rows would take too much" in caplog.text
-    with closing(stepper.stream(0, 0)) as stream:
-        assert stepper.step(next(stream), 0, 1e-3).isfinite()
+    assert "the host gathers the batches, because the rows would take too much" in caplog.text
+    for number, batch in enumerate(itertools.islice(plain.batches.stream(0, 0), 20)):
+        (given,) = batch.micro_batches
+        gathered = given.prepared(stepper._prepare_ahead)
+        assert isinstance(gathered.batch, MoleculeBatch)
+        result = stepper.step(batch._replace(micro_batches=[gathered]), number, 1e-3)
+        assert torch.equal(result, plain.step(batch, number, 1e-3))
+    shapes = {form[0][:2] for form in stepper.graphs._steps}
+    assert shapes == {(rows, width - 1) for width, rows in plain.batches.order.shapes}
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("stopped")])
