@@ -4,6 +4,7 @@
 line of JSON, see `outcome_of`. Each stage has its own process, so that its peak memory belongs to this stage.
 """
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from molslice.bench.job import Job, Numbers, answer_request, outcome_of
-from molslice.bench.machine import describe_machine
+from molslice.bench.machine import check_device, describe_machine
 from molslice.bench.molecules import (
     Molecules,
     StoredMolecules,
@@ -38,7 +39,8 @@ from molslice.bench.rounds import (
     run_rounds,
     spread_of,
 )
-from molslice.data.batching import TokenBudgetBatches
+from molslice.data.base import RowNumbers
+from molslice.data.batching import FixedShapeBatches, TokenBudgetBatches
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.process_memory import ended_peak_bytes, peak_bytes
 from molslice.types import MolsliceError
@@ -61,25 +63,28 @@ class DataJob(Job):
     """A stage of the data path in one round.
 
     Attributes:
-        stage: `featurize` converts SMILES to arrays, `read` copies the molecules of batches from a store, and
-            `batches` collates them to padded batches.
+        stage: `featurize` converts SMILES to arrays, `read` copies the molecules of batches from a store,
+            `batches` collates them to padded batches, and `gather` collates them to batches of fixed shapes
+            on a device that holds the store.
         seed: Seed of the order of the rows.
         smiles: File with one SMILES a line, for `featurize`.
         workers: Number of processes, for `featurize`; 0 converts in the process itself.
         store: Folder of the molecules, for the other stages.
         batch_size: Maximum number of molecules of a batch.
         token_budget: Maximum number of padded tokens of a batch.
+        device: The device, for `gather`.
     """
 
     program: ClassVar[str] = "molslice.bench.data"
 
-    stage: Literal["featurize", "read", "batches"]
+    stage: Literal["featurize", "read", "batches", "gather"]
     seed: int
     smiles: str = ""
     workers: int = 0
     store: str = ""
     batch_size: int = 0
     token_budget: int = 0
+    device: str = "cpu"
 
 
 @dataclass(kw_only=True)
@@ -138,10 +143,11 @@ class DataResult(Result):
     def to_markdown(self) -> str:
         """Return the table, the conditions of the measurement, and the reasons for missing numbers."""
         had, atoms = self.conditions, self.atoms
+        machine = (self.machine["processor"], self.machine["device"])
         lines = [
             f"{had['molecules']:,} molecules of {had['source']}: {atoms['median']:g} atoms in the median, "
             f"{atoms['percentile_95']:g} at 95%, at most {atoms['max']:g}; "
-            f"{self.bytes_per_molecule:.0f} bytes each. {self.machine['processor']}, "
+            f"{self.bytes_per_molecule:.0f} bytes each. {' and '.join(dict.fromkeys(machine))}, "
             "one thread. Median over rounds, each in a fresh process.\n",
             row_table(self.KEY, COLUMNS, self.rows(), hides_empty=False),
             *(f"- {stage} failed {reason}" for stage, reason in self.failures().items()),
@@ -157,6 +163,7 @@ def run_data_bench(
     *,
     workers: int = 2,
     batches: tuple[tuple[int, int], ...] = BATCHES,
+    device: str | None = None,
     rounds: int = 3,
     seconds: float = 3.0,
     tell: Callable[[str], None] = lambda message: None,
@@ -169,6 +176,8 @@ def run_data_bench(
         out: Folder of `bench_data.json` and `table.md`. None writes no files.
         workers: Number of processes of the second measurement of the conversion.
         batches: Sizes of batches: maximum number of molecules and of padded tokens.
+        device: The device on which batches of fixed shapes are gathered too, as in a training on a GPU; None
+            measures none.
         rounds: Measurements of each stage.
         seconds: Time of each measurement, in seconds.
         tell: See `run_rounds`.
@@ -177,10 +186,12 @@ def run_data_bench(
     Raises:
         MolsliceError: The molecules cannot be read; see also `run_rounds`.
     """
+    if device is not None:
+        check_device(device)
     with ExitStack() as exits:
         store = exits.enter_context(open_store(source, workers))
         scratch = Path(exits.enter_context(TemporaryDirectory()))
-        stages = _stages(source, str(store.path), scratch, workers, batches)
+        stages = _stages(source, str(store.path), scratch, workers, batches, device)
         atoms = store.num_atoms[store.num_atoms > 0]
         spread = {
             "mean": float(atoms.mean()),
@@ -192,7 +203,7 @@ def run_data_bench(
         conditions = {"workers": workers, "batches": [list(sizes) for sizes in batches], "seconds": seconds}
         result = DataResult(
             conditions={**conditions, **describe_store(store)},
-            machine=describe_machine("cpu"),
+            machine=describe_machine(device or "cpu"),
             entries=list(stages),
             atoms=spread,
             bytes_per_molecule=size / max(1, len(store)),
@@ -207,7 +218,12 @@ def run_data_bench(
 
 
 def _stages(
-    source: Molecules, store: str, scratch: Path, workers: int, batches: tuple[tuple[int, int], ...]
+    source: Molecules,
+    store: str,
+    scratch: Path,
+    workers: int,
+    batches: tuple[tuple[int, int], ...],
+    device: str | None,
 ) -> dict[str, dict[str, Any]]:
     """Return the fields of the job of each stage, by its name."""
     stages: dict[str, dict[str, Any]] = {}
@@ -223,6 +239,10 @@ def _stages(
     stages["read the store"] = {"stage": "read", **sizes[-1]}
     for size in sizes:
         stages[f"batches of {size['batch_size']:,}"] = {"stage": "batches", **size}
+    if device is not None:
+        for size in sizes:
+            name = f"batches of {size['batch_size']:,}, fixed shapes on {device}"
+            stages[name] = {"stage": "gather", "device": device, **size}
     return stages
 
 
@@ -247,7 +267,7 @@ def measure(job: DataJob) -> Numbers:
         The `outcome` with the numbers of `DataResult`. Without numbers, the `reason` for their absence.
     """
     torch.set_num_threads(1)
-    stages = {"featurize": _featurizing, "read": _reading, "batches": _collating}
+    stages = {"featurize": _featurizing, "read": _reading, "batches": _collating, "gather": _gathering}
     return outcome_of(lambda: _time(job, stages[job.stage](job)))
 
 
@@ -300,24 +320,39 @@ def _collating(job: DataJob) -> Iterator[Done]:
         yield Done(len(rows), sum(tensor.nbytes for tensor in tensors if tensor is not None), 1)
 
 
+def _gathering(job: DataJob) -> Iterator[Done]:
+    """Gather batches one by one; a training has the next ones in the queue of the device meanwhile."""
+    dataset, device = StoredMolecules(MoleculeStore.open(job.store, verify=False)), torch.device(job.device)
+    stored, order = dataset.rows_on(device), _order(job, dataset)
+    if stored is None:
+        raise MolsliceError("the rows would take too much of the memory of the device")
+    for rows in itertools.chain.from_iterable(map(order.epoch, itertools.count())):
+        shape = order.shape_of(rows)
+        numbers = torch.full((shape.rows,), -1)
+        numbers[: len(rows)] = torch.from_numpy(rows)
+        batch = stored.gather(RowNumbers(numbers.to(device), shape.width))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        tensors = (getattr(batch, field.name) for field in dataclasses.fields(batch))
+        yield Done(len(rows), sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor)), 1)
+
+
 def _order(job: DataJob, dataset: StoredMolecules) -> TokenBudgetBatches:
-    return TokenBudgetBatches(
-        dataset.num_tokens,
-        dataset.labeled_rows("train"),
-        token_budget=job.token_budget,
-        batch_size=job.batch_size,
-        shuffle=True,
-        seed=job.seed,
-    )
+    rows, limits = dataset.labeled_rows("train"), (job.token_budget, job.batch_size)
+    sizes = dict(zip(("token_budget", "batch_size"), limits, strict=True))
+    if job.stage == "gather":
+        return FixedShapeBatches(dataset.num_tokens, rows, **sizes, seed=job.seed)
+    return TokenBudgetBatches(dataset.num_tokens, rows, **sizes, shuffle=True, seed=job.seed)
 
 
 def _padding(job: DataJob) -> Numbers:
-    if job.stage != "batches":
+    if job.stage not in ("batches", "gather"):
         return {}
     dataset = StoredMolecules(MoleculeStore.open(job.store, verify=False))
-    tokens = [dataset.num_tokens[rows] for rows in _order(job, dataset).epoch(0)]
-    padded = sum(int(counts.max()) * len(counts) for counts in tokens)
-    return {"padding_share": 1.0 - sum(int(counts.sum()) for counts in tokens) / padded}
+    order = _order(job, dataset)
+    shapes = map(order.shape_of, order.epoch(0))
+    padded = sum(shape.width * shape.rows for shape in shapes)
+    return {"padding_share": 1.0 - int(order.tokens.sum()) / padded}
 
 
 if __name__ == "__main__":

@@ -43,6 +43,19 @@ def test_stages_of_a_store_take_turns(worker, tmp_path):
     assert result.bytes_per_molecule == (12 * 9 + 9 * 5) / 4
 
 
+def test_a_device_gathers_batches_too(worker, tmp_path):
+    source = Molecules(store=store(tmp_path / "store", [2, 3, 0, 7]).path)
+    result = run_data_bench(source, batches=((8, 80),), device="cpu", rounds=1)
+    assert result.entries == ["read the store", "batches of 8", "batches of 8, fixed shapes on cpu"]
+    assert [(job.stage, job.device) for job in worker] == [
+        ("read", "cpu"),
+        ("batches", "cpu"),
+        ("gather", "cpu"),
+    ]
+    with pytest.raises(MolsliceError, match="device 'gpu' is unknown"):
+        run_data_bench(source, device="gpu")
+
+
 def test_files_are_converted_with_and_without_workers(worker, tmp_path):
     (tmp_path / "a.csv").write_text("smiles,name\nCCO,x\nC,y\n")
     result = run_data_bench(Molecules(files=[tmp_path / "a.csv"]), workers=3, batches=((8, 80),), rounds=1)

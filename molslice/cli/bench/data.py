@@ -4,8 +4,9 @@ The molecules come from a prepared store (--store, which needs no rdkit; the con
 from files of SMILES (--input, at most the first 100,000 rows), or else from data/gap_xtb. The table shows
 medians over the rounds: molecules, batches and bytes of arrays per second, the share of padding in the tokens
 of an epoch, and the largest resident set of the process and of a worker. `read the store` copies the
-molecules of shuffled batches one by one. A second call with the same --out continues where the first one
-stopped.
+molecules of shuffled batches one by one. With --device the store is also copied to a device, which gathers
+batches of fixed shapes from it as in a training on a GPU. A second call with the same --out continues where
+the first one stopped.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from molslice.cli.console import tell
 SUMMARY = "speed and memory of data loading without a model"
 EXAMPLE = """\
   molslice bench data --input molecules.csv --out runs/bench_data
-  molslice bench data --store prepared --batch-size 1024 --token-budget 65536 --json"""
+  molslice bench data --store prepared --batch-size 1024 --token-budget 65536 --device cuda"""
 TAKES_OVERRIDES = False
 
 
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="padded tokens of a batch with --batch-size (default: 64 for each molecule)",
     )
+    parser.add_argument(
+        "--device", help="also gather batches of fixed shapes on this device: cuda, cuda:1 or cpu"
+    )
     add_measuring(parser, 3.0, steps=False, out="folder for the results")
 
 
@@ -62,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         workers=args.workers or count_cores(),
         batches=batches,
+        device=args.device,
         rounds=args.rounds,
         seconds=args.seconds,
         tell=tell,
