@@ -16,9 +16,11 @@
 
    Beside them, a rewrite of Graphormer's pipeline with batches of 256 molecules on the device.
 3. The kernels of a step in the form `weights`.
-4. With RDKit installed, the commands of a user in a new process: `predict` of the molecules of `--smiles`,
-   also of a few of them, whose time is the start, and `fit` of the tables of `--fit`, on the device and on
-   the CPU.
+4. A training that is stopped and continued against an uninterrupted one, the gathering of batches, and, with
+   a `--corpus` of `scripts/make_corpus.py`, the rate of a pretraining.
+5. With RDKit installed, the commands of a user in a new process: `predict` and `embed` of the molecules of
+   `--smiles`, also of a few of them, whose time is the start, answers of `serve`, and `fit` of the tables of
+   `--fit`, on the device and on the CPU.
 
 A program of its own computes the steps, and another one continues after a step that fails or exceeds its
 limit. Writes `gpu_list.json` after each step. A step that succeeded is not repeated if this file has it from
@@ -38,25 +40,37 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
+from encoder_pretraining import CONFIG, SIZES
+from gpu_commands import (
+    measure_embed,
+    measure_fit,
+    measure_loading,
+    measure_predict,
+    measure_serving,
+)
 from graphormer_rewrite import GraphormerBatch, GraphormerSet, build_graphormer, collate
-from record import describe_hardware, find_commit, list_versions, make_parser, write_json
+from record import ROOT, describe_hardware, find_commit, list_versions, make_parser, write_json
+from safetensors.torch import load_file
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from molslice.bench.training import find_peak, plan_entries
 from molslice.bench.training_worker import StepClock, Training, flops_per_token, padded_tokens
+from molslice.config import load_config
 from molslice.data.molecules.store import MoleculeStore
+from molslice.folders.run import MODEL
 from molslice.training.batches import StepBatch
 from molslice.training.fabric import quiet_lightning
+from molslice.training.run import train
 from molslice.training.step_graphs import StepGraphs
+from molslice.training.stepper import Stepper
 
 NAME = "gpu_list"
 SETTINGS = {
@@ -79,9 +93,11 @@ TIMED_STEPS = 100
 COMPARED_STEPS = 200  # with and without graphs
 SHORTEST = 5.0  # seconds; no step starts later
 CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS, COMMAND_SECONDS = 240, 60, 150, 240  # limits of a step
-ONE_COMMAND_SECONDS = 120
 GRAPHORMER_BATCH, GRAPHORMER_BATCHES = 256, 8
-FEW_ROWS = 1_000  # to predict
+RESUMED_STEPS = 120  # half of them after an interruption
+PRETRAINED_STEPS = 2_000
+
+QUICKSTART = ROOT / "configs" / "molecule" / "quickstart.yaml"
 
 Numbers = dict[str, Any]
 
@@ -107,6 +123,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True, help="prepared molecules")
     parser.add_argument("--pcqm4m", type=Path, help="molecules with the lengths of PCQM4M, for more rates")
     parser.add_argument("--smiles", type=Path, help="table with a column smiles, to predict")
+    parser.add_argument("--corpus", type=Path, help="corpus of a pretraining, for its rate")
     parser.add_argument(
         "--fit",
         action="append",
@@ -174,9 +191,10 @@ def run_list(options: argparse.Namespace) -> None:
 def list_missing(options: argparse.Namespace) -> list[str]:
     """Return the kinds of steps that are not in the list, with the reason of each."""
     missing = [] if options.pcqm4m else ["rates with the lengths of PCQM4M (no --pcqm4m)"]
+    missing += [] if options.corpus else ["pretraining (no --corpus)"]
     if find_spec("rdkit") is None:
         return [*missing, "commands (RDKit is not installed)"]
-    missing += [] if options.smiles else ["predict (no --smiles)"]
+    missing += [] if options.smiles else ["predict, embed and serve (no --smiles)"]
     return missing if options.fit else [*missing, "fit (no --fit)"]
 
 
@@ -278,6 +296,18 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
     def graphormer(size: str) -> Step:
         return Step(f"{size} graphormer", RATE_SECONDS, lambda: measure_graphormer(size, options))
 
+    def loading() -> Step:
+        store = options.pcqm4m or options.store
+        return Step(
+            "bench data", RATE_SECONDS, lambda: measure_loading(store, options.device, small=options.small)
+        )
+
+    resumed = Step("check resume", CHECK_SECONDS, lambda: check_resume(options))
+    pretraining = [
+        Step(f"pretraining {size}", RATE_SECONDS, lambda size=size: measure_pretraining(size, options))
+        for size in (("small",) if options.small else ("wide", "small"))
+        if options.corpus is not None
+    ]
     commands = list_commands(options)
     if options.small:
         return [
@@ -285,6 +315,9 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             losses("slice_sort", "levers"),
             *rates(first, "softmax", "collated", "eager", "captured", "weights", "muon"),
             graphormer(first),
+            resumed,
+            loading(),
+            *pretraining,
             *commands,
         ]
     return [
@@ -298,7 +331,10 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
             for step in rates(model, attention, "weights", pcqm4m=True)
         ),
         graphormer(first),
+        *pretraining,
         *commands,
+        resumed,
+        loading(),
         *rates(first, "softmax", "weights", "collated", "captured"),
         *rates(first, "slice_sort", "weights", "collated"),
         *rates(first, "slice_sort:order=max_exchange", "weights"),
@@ -322,14 +358,31 @@ def list_commands(options: argparse.Namespace) -> list[Step]:
     """Return the steps that run commands, none without RDKit."""
     if find_spec("rdkit") is None:
         return []
-    steps = []
-    if options.smiles is not None:
-        steps.append(Step("predict", COMMAND_SECONDS, lambda: measure_predict(options.smiles, options)))
-    for path, target in options.fit:
-        name = f"fit {Path(path).name.partition('.')[0]}"
-        steps.append(
-            Step(name, COMMAND_SECONDS, lambda path=path, target=target: measure_fit(path, target, options))
-        )
+    device, small, steps = options.device, options.small, []
+    if (path := options.smiles) is not None:
+        for name, measure_command in (
+            ("predict", measure_predict),
+            ("embed", measure_embed),
+            ("serve", measure_serving),
+        ):
+            steps.append(
+                Step(
+                    name,
+                    COMMAND_SECONDS,
+                    lambda measure_command=measure_command: measure_command(path, device, small=small),
+                )
+            )
+    for quality in ("good", "best"):
+        for path, target in options.fit:
+            name = f"fit {Path(path).name.partition('.')[0]}{'' if quality == 'good' else f' {quality}'}"
+            arguments = (path, target, device, quality)
+            steps.append(
+                Step(
+                    name,
+                    COMMAND_SECONDS,
+                    lambda arguments=arguments: measure_fit(*arguments, small=small),
+                )
+            )
     return steps
 
 
@@ -462,6 +515,72 @@ def differences_of(losses: list[float], others: list[float]) -> Numbers:
     return {"largest": max(differences), "first_step_that_differs": first, "first_20": differences[:20]}
 
 
+def check_resume(options: argparse.Namespace) -> Numbers:
+    """Compare the weights of a training that is stopped and continued and of an uninterrupted one."""
+    steps = 8 if options.small else RESUMED_STEPS
+    settings = {
+        "data.name": "prepared",
+        "data.path": str(options.store),
+        "model.dropout": "0.1",
+        "training.max_steps": str(steps),
+        "training.fixed_shapes": "true",
+        "trainer.accelerator": options.device,
+    }
+    result: Numbers = {"steps": steps}
+    for precision in ("32", "bf16-weights"):
+        config = load_config(QUICKSTART, [*settings.items(), ("trainer.precision", precision)])
+        with tempfile.TemporaryDirectory() as folder:
+            runs = {name: Path(folder) / name for name in ("whole", "again", "continued")}
+            for name in ("whole", "again"):
+                train(config, runs[name], quiet=True)
+            with stopped_at(steps // 2), suppress(KeyboardInterrupt):
+                train(config, runs["continued"], quiet=True)
+            train(config, runs["continued"], resume=True, quiet=True)
+            weights = {name: load_file(run / MODEL) for name, run in runs.items()}
+        result[precision] = {
+            f"largest difference {name}": max(
+                float((weights[name][key].double() - value.double()).abs().max())
+                for key, value in weights["whole"].items()
+            )
+            for name in ("again", "continued")
+        }
+    return result
+
+
+@contextmanager
+def stopped_at(step: int) -> Iterator[None]:
+    """Stop the trainings of the block at a step, as a signal does."""
+    compute = Stepper.step
+
+    def stop(self: Stepper, batch: StepBatch, number: int, rate: float) -> torch.Tensor:
+        if number == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return compute(self, batch, number, rate)
+
+    Stepper.step = stop
+    try:
+        yield
+    finally:
+        Stepper.step = compute
+
+
+def measure_pretraining(size: str, options: argparse.Namespace) -> Numbers:
+    """Measure the rate of a pretraining with all families of labels, with captures and validations."""
+    steps = 3 if options.small else PRETRAINED_STEPS
+    settings = {
+        **SIZES[size],
+        "data.path": str(options.corpus),
+        "training.max_steps": str(steps),
+        "training.checkpoint_every_steps": "null",
+        "trainer.accelerator": options.device,
+        "trainer.precision": "32" if options.device == "cpu" else "bf16-weights",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        summary = train(load_config(CONFIG, list(settings.items())), Path(folder) / "run", quiet=True)
+    kept = ("rows_per_second", "steps", "epochs", "seconds", "total_seconds", "parameters")
+    return {**{key: summary[key] for key in kept}, "valid": summary["valid"]["measure"]}
+
+
 def measure_graphormer(size: str, options: argparse.Namespace) -> Numbers:
     """Measure the rate of the rewrite of Graphormer, with batches that are on the device already."""
     store = MoleculeStore.open(options.pcqm4m or options.store, verify=False)
@@ -509,65 +628,6 @@ def ogb_graph(store: MoleculeStore, row: int) -> dict[str, Any]:
         "edge_index": np.asarray(graph.edge_index),
         "edge_feat": np.asarray(graph.edge_attr),
     }
-
-
-def measure_predict(path: Path, options: argparse.Namespace) -> Numbers:
-    """Measure `molslice predict gap-xtb`, and compare predictions of the device and of the CPU."""
-    table = pd.read_csv(path, usecols=["smiles"])
-    few = 20 if options.small else FEW_ROWS
-    table = table.head(3 * few) if options.small else table
-    with tempfile.TemporaryDirectory() as folder:
-        files = {count: Path(folder) / f"{count}.csv" for count in (few, len(table))}
-        for count, file in files.items():
-            table.head(count).to_csv(file, index=False)
-
-        def predict(count: int, device: str) -> tuple[float, pd.DataFrame]:
-            out = Path(folder) / "predicted.csv"
-            inputs = ["predict", "gap-xtb", "--input", str(files[count]), "--output", str(out)]
-            seconds, _ = run_command(*inputs, "--device", device)
-            return seconds, pd.read_csv(out)
-
-        start_seconds, on_device = predict(few, options.device)
-        seconds, _ = predict(len(table), options.device)
-        cpu_seconds, on_cpu = predict(few, "cpu")
-        default_seconds, _ = predict(len(table), "auto")
-    numbers = on_cpu.select_dtypes("number").columns
-    return {
-        "rows": len(table),
-        "seconds": seconds,
-        "seconds_of_few": start_seconds,
-        "seconds_of_few_on_cpu": cpu_seconds,
-        "seconds_by_default": default_seconds,
-        "molecules_per_second": (len(table) - few) / (seconds - start_seconds),
-        "largest_difference": float((on_device[numbers] - on_cpu[numbers]).abs().max().max()),
-    }
-
-
-def measure_fit(path: str, target: str, options: argparse.Namespace) -> Numbers:
-    """Measure `molslice fit` from a cold shell, and compare its errors with the errors on the CPU."""
-    quality = "fast" if options.small else "good"
-    seconds: dict[str, float] = {}
-    printed: dict[str, list[str]] = {}
-    for device in dict.fromkeys((options.device, "cpu")):
-        with tempfile.TemporaryDirectory() as folder:
-            inputs = ["fit", path, "--target", target, "--out", str(Path(folder) / "model")]
-            seconds[device], text = run_command(*inputs, "--quality", quality, "--device", device)
-        printed[device] = text.splitlines()
-    return {"quality": quality, "seconds": seconds[options.device], "by_device": seconds, "printed": printed}
-
-
-def run_command(*arguments: str) -> tuple[float, str]:
-    """Run a command of molslice.
-
-    Returns:
-        Its seconds, and what it printed to standard output.
-    """
-    start = time.perf_counter()
-    command = [sys.executable, "-m", "molslice", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ONE_COMMAND_SECONDS)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments[:2])} ended with {done.returncode}: {done.stderr[-1000:]}")
-    return time.perf_counter() - start, done.stdout
 
 
 def profile_kernels(model: str, attention: str, options: argparse.Namespace, store: Path) -> Numbers:

@@ -34,9 +34,9 @@ TOLERANCE = 1e-3  # eV; batches change the rounding only
 
 
 @contextmanager
-def running_service(model: str) -> Iterator[tuple[str, int]]:
+def running_service(model: str, *options: str) -> Iterator[tuple[str, int]]:
     """Start the service on a free port and yield its address; end it after the block."""
-    command = [sys.executable, "-m", "molslice", "serve", model, "--port", "0"]
+    command = [sys.executable, "-m", "molslice", "serve", model, *options, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

@@ -13,7 +13,9 @@ from ogb.utils import smiles2graph
 
 from molslice.chem.featurize import molecule_arrays
 from molslice.data.molecules.store import MoleculeStore
+from tests.data.molecules.corpora import make_corpus
 from tests.programs import load_program
+from tests.real_data import embedded_smiles
 from tests.serve.running import wait_until
 
 ANSWER = "import json, sys\nfor line in sys.stdin:\n    name = line.strip()\n"
@@ -45,6 +47,7 @@ def run(program, monkeypatch, tmp_path):
             only="",
             pcqm4m=None,
             smiles=None,
+            corpus=None,
             fit=[],
         )
         program.run_list(options)
@@ -99,12 +102,13 @@ def test_a_step_stops_at_the_end_of_the_list(run):
 def test_the_list_has_each_step_once():
     program = load_program("gpu_list")
     sizes = {"model": "base", "second_model": "small", "small": False}
-    inputs = {"store": "a", "pcqm4m": "b", "smiles": Path("c.csv"), "fit": [("d/esol.csv.gz", "logS")]}
-    options = argparse.Namespace(**sizes, **inputs)
+    inputs = {"store": "a", "pcqm4m": "b", "smiles": Path("c.csv"), "corpus": Path("e")}
+    options = argparse.Namespace(**sizes, **inputs, device="cuda", fit=[("d/esol.csv.gz", "logS")])
     names = [step.name for step in program.list_steps(options)]
     assert len(names) == len(set(names)) > 20
     assert names[0] == "check losses softmax"
-    assert {"base graphormer", "predict", "fit esol"} <= set(names)
+    assert {"base graphormer", "check resume", "bench data", "pretraining wide"} <= set(names)
+    assert {"predict", "embed", "serve", "fit esol", "fit esol best"} <= set(names)
     options.pcqm4m = None
     assert not any(step.name.startswith("pcqm4m") for step in program.list_steps(options))
 
@@ -127,9 +131,10 @@ def test_a_table_to_fit_has_a_target(program):
 
 
 def test_kinds_of_steps_that_are_not_listed_are_named(program, monkeypatch):
-    options = argparse.Namespace(pcqm4m=None, smiles=Path("a.csv"), fit=[])
+    options = argparse.Namespace(pcqm4m=None, corpus=None, smiles=Path("a.csv"), fit=[])
     assert program.list_missing(options) == [
         "rates with the lengths of PCQM4M (no --pcqm4m)",
+        "pretraining (no --corpus)",
         "fit (no --fit)",
     ]
     monkeypatch.setattr(program, "find_spec", lambda name: None)
@@ -157,20 +162,52 @@ def is_running(pid):
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-def test_a_command_that_fails_is_a_failed_step(program):
+def test_a_command_that_fails_is_a_failed_step():
     with pytest.raises(RuntimeError, match=r"(?s)predict gap-xtb ended with 1: .*missing\.csv"):
-        program.run_command("predict", "gap-xtb", "--input", "missing.csv", "--output", "out.csv")
+        load_program("gpu_commands").run_command(
+            "predict", "gap-xtb", "--input", "missing.csv", "--output", "out.csv"
+        )
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Write a store of 60 molecules with a target, and a table of them."""
+    smiles = embedded_smiles()[::200][:60]
+    molecules = [molecule_arrays(text) for text in smiles]
+    targets = np.arange(60, dtype=np.float32)[:, None] % 7
+    part = MoleculeStore.in_memory(molecules, targets)
+    MoleculeStore.write(tmp_path / "store", [part], source="test", target_names=["y"], target_units=[""])
+    table = pd.DataFrame({"name": range(60), "smiles": smiles, "y": targets[:, 0]})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path / "store"
+
+
+def test_a_continued_training_ends_with_the_same_weights(program, store):
+    result = program.check_resume(argparse.Namespace(store=store, small=True, device="cpu"))
+    for precision in ("32", "bf16-weights"):
+        assert result[precision] == {"largest difference again": 0.0, "largest difference continued": 0.0}
+
+
+def test_the_rate_of_a_pretraining_is_measured(program, tmp_path):
+    corpus = make_corpus(tmp_path / "corpus", rows=1_000)
+    options = argparse.Namespace(corpus=corpus, small=True, device="cpu")
+    assert program.measure_pretraining("small", options)["rows_per_second"] > 0
 
 
 @pytest.mark.slow
-def test_the_rewrite_of_graphormer_and_predictions_are_timed(program, tmp_path):
-    smiles = ["CCO", "c1ccccc1", "CC(=O)N"] * 20
-    molecules = [molecule_arrays(text) for text in smiles]
-    MoleculeStore.write(tmp_path / "store", [MoleculeStore.in_memory(molecules)], source="test")
-    pd.DataFrame({"name": range(60), "smiles": smiles}).to_csv(tmp_path / "table.csv", index=False)
-    options = argparse.Namespace(store=tmp_path / "store", pcqm4m=None, small=True, device="cpu")
-    result = program.measure_graphormer("slim", options)
-    assert result["molecules_per_second"] > 0
-    result = program.measure_predict(tmp_path / "table.csv", options)
-    assert result["rows"] == 60
+def test_the_rewrite_of_graphormer_and_commands_are_timed(program, store, tmp_path):
+    options = argparse.Namespace(store=store, pcqm4m=None, small=True, device="cpu")
+    assert program.measure_graphormer("slim", options)["molecules_per_second"] > 0
+    commands = load_program("gpu_commands")
+    for name in ("predict", "embed"):
+        result = getattr(commands, f"measure_{name}")(tmp_path / "table.csv", "cpu", small=True)
+        assert result["rows"] == 60
+        assert result["largest_difference"] == 0.0
+    result = commands.measure_serving(tmp_path / "table.csv", "cpu", small=True)
     assert result["largest_difference"] == 0.0
+    assert len(result["cpu, 20 molecules, first and fastest ms"]) == 2
+    result = commands.measure_loading(store, "cpu", small=True)
+    stages = [row["stage"] for row in result["result"]["rows"]]
+    assert stages[-1] == "batches of 64, fixed shapes on cpu"
+    result = commands.measure_fit(str(tmp_path / "table.csv"), "y", "cpu", small=True)
+    assert result["quality"] == "fast"
