@@ -12,6 +12,7 @@ import torch
 from molslice.attention import ATTENTIONS
 from molslice.config import DataConfig
 from molslice.data import build_dataset
+from molslice.data.molecules.base import MoleculeDataset
 from molslice.folders.run import read_config
 from molslice.model import build_model
 from molslice.model.graphormer import GraphormerSpec
@@ -390,15 +391,55 @@ def assert_same(one, other):
     ],
 )
 def test_captured_steps_have_the_losses_of_the_same_steps_without_a_graph(build_stepper, precision, sections):
-    losses = {}
-    for captured in (True, False):
-        stepper = build_stepper(True, trainer={"accelerator": "cuda", "precision": precision}, **sections)
-        assert stepper.graphs is not None
-        if not captured:
-            stepper.graphs = None
+    trainer = {"accelerator": "cuda", "precision": precision}
+    check_captured_losses(lambda: build_stepper(True, trainer=trainer, **sections))
+
+
+def check_captured_losses(build):
+    """Compare the losses of two steppers, of which the second computes without graphs."""
+    graphed, plain = build(), build()
+    assert graphed.graphs is not None
+    plain.graphs = None
+    losses = []
+    for stepper in (graphed, plain):
         with closing(stepper.stream(0, 0)) as stream:
-            losses[captured] = [float(stepper.step(next(stream), number, 1e-3)) for number in range(20)]
-    assert losses[True] == pytest.approx(losses[False], rel=1e-5)
+            losses.append([float(stepper.step(next(stream), number, 1e-3)) for number in range(20)])
+    assert graphed.graphs.num_captured > 0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
+def test_captured_steps_of_a_pretraining_have_the_losses_of_steps_without_a_graph(pretraining, precision):
+    config = pretraining(local="gine", dropout=0.1)
+    trainer = replace(config.trainer, accelerator="cuda", precision=precision)
+    config = replace(config, trainer=trainer)
+    check_captured_losses(lambda: assemble_stepper(config, build_fabric(trainer), True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_captured_steps_take_batches_that_the_host_gathers(build_stepper, monkeypatch):
+    rows_on = MoleculeDataset.rows_on
+
+    def without_room(self, device):
+        return None if device.type == "cuda" else rows_on(self, device)
+
+    monkeypatch.setattr(MoleculeDataset, "rows_on", without_room)
+    check_captured_losses(lambda: build_stepper(True, trainer={"accelerator": "cuda"}))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("precision", ["32", "bf16-weights"])
+def test_a_continued_run_with_graphs_has_the_same_checkpoint(build_config, train_and_resume, precision):
+    trainer = {"accelerator": "cuda", "precision": precision}
+    training = {"max_steps": 40, "checkpoint_every_steps": 1, "batch_size": 13}
+    whole, resumed = train_and_resume(build_config(trainer=trainer, training=training), stop=25)
+    for part in ("model", "average"):
+        for name, tensor in whole[part].items():
+            assert torch.equal(resumed[part][name], tensor), name
 
 
 def test_a_run_records_its_kind_of_batches(build_config, tmp_path):
