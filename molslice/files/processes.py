@@ -28,7 +28,8 @@ MAX_WORKERS = 1024  # more than the cores of any supported machine
 
 _state: list[Any] = []  # of the pool of this worker
 
-PRELOADED = ["molslice.data.molecules.describe"]  # what workers need, imported once
+# what workers need, imported once; not torch, because on some machines a fork hangs after its import
+PRELOADED = ["numpy", "rdkit.Chem", "rdkit.Chem.Descriptors"]
 
 PATIENCE_SECONDS = 2.0  # until a missing result means that a worker was killed
 

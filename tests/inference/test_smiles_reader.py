@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from molslice.files.processes import count_cores, start_method
+from molslice.files.processes import WorkerPool, count_cores, start_method
 from molslice.inference import base, network
 from molslice.inference.embedding import Embedder
 from molslice.inference.load import load_model
@@ -115,6 +115,10 @@ def test_workers_after_a_gpu_predict_the_same(folder, on_device, monkeypatch):
     assert start_method() == "fork"
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert start_method() == "forkserver"
+    with WorkerPool(1, "tests") as pool:
+        modules = next(pool.map(eval, [("sorted(__import__('sys').modules)",)]))
+    assert "rdkit.Chem" in modules
+    assert "torch" not in modules
     monkeypatch.setattr(model, "chunk_rows", 10)
     monkeypatch.setattr(on_device, "chunk_rows", 10)
     np.testing.assert_allclose(model.predict(SMILES, workers=2), expected, atol=1e-5)
