@@ -30,8 +30,9 @@ from molslice.inference.load import load_model
 from molslice.inference.options import PredictionOptions
 from molslice.inference.predictions import Domain, Neighbor, Predictions
 from molslice.inference.ranking import LEVEL, Ranker, choose_diverse, describe_row
+from molslice.inference.smiles_reader import default_workers
 from molslice.inference.tables.result_formats import write_rows
-from molslice.inference.tables.table import Computed, predict_table
+from molslice.inference.tables.table import Computed, estimate_rows, predict_table
 from molslice.tasks.target_types import column_slices
 from molslice.types import MolsliceError
 from molslice.uncertainty.calibration import Calibration
@@ -377,9 +378,14 @@ def _predict_file(
     """Predict a file with the code of `molslice predict`; report the rows and the share of the bytes done.
 
     The first `SHOWN_ROWS` rows are also written to `shown`, as `FileRows`. Messages name the file as the user
-    does.
+    does. Beside a GPU, the SMILES of a large file are read by all cores; on a CPU they are left to the other
+    requests.
     """
     rows: list[dict[str, Any]] = []
+    predictor = models[model].plain
+    workers = 0
+    if predictor.device.type != "cpu":
+        workers = default_workers(predictor.device, estimate_rows([source]))
 
     def as_named(text: str) -> str:
         return text.replace(target, "the result").replace(source, name)
@@ -387,11 +393,11 @@ def _predict_file(
     try:
         options = models[model].options(interval, domain=domain)
         outcome = predict_table(
-            models[model].plain,
+            predictor,
             Path(source),
             Path(target),
             options,
-            engine=partial(_in_small_chunks, report, max_rows, options, rows),
+            engine=partial(_in_small_chunks, report, max_rows, options, rows, workers),
             workers=0,
             progress=False,
         )
@@ -424,6 +430,7 @@ def _in_small_chunks(
     max_rows: int,
     options: PredictionOptions,
     shown: list[dict[str, Any]],
+    workers: int,
     predictor: Predictor,
     table: MoleculeTable,
     columns: Sequence[str],
@@ -436,8 +443,8 @@ def _in_small_chunks(
     columns = columns if name_column is None else [*columns, name_column]
 
     def chunks() -> Generator[Chunk]:
-        rows = 0
-        for chunk in table.chunks(FILE_CHUNK_ROWS, columns):
+        rows, size = 0, FILE_CHUNK_ROWS if predictor.device.type == "cpu" else predictor.chunk_rows
+        for chunk in table.chunks(size, columns):
             rows += len(chunk)
             if rows > max_rows:
                 raise MolsliceError(f"more than {max_rows:,} rows; use molslice predict for larger files")
@@ -446,7 +453,7 @@ def _in_small_chunks(
     done = 0
     read, to_predict = tee(chunks())
     smiles = (predictor.rows_of(chunk, table.smiles_column) for chunk in to_predict)
-    with closing(predictor.predict_chunks(smiles, options)) as predicted:
+    with closing(predictor.predict_chunks(smiles, options, workers)) as predicted:
         for predictions, chunk in zip(predicted, read, strict=True):
             position = table.position
             if len(shown) < SHOWN_ROWS:

@@ -1,6 +1,7 @@
 """Where SMILES are read: in this process, or in workers if the input is large."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from molslice.inference import base, network
 from molslice.inference.embedding import Embedder
 from molslice.inference.load import load_model
 from molslice.inference.network import NetworkPredictor
+from molslice.inference.options import PLAIN
 from molslice.inference.precision import bounded_threads
 from molslice.inference.smiles_reader import default_workers
 from molslice.inference.tables import table
 from molslice.inference.tables.table import predict_table
+from molslice.serve.worker import TASKS
 from tests.inference.models import checkpoint_folder, embedded_smiles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -81,6 +84,28 @@ def test_a_device_has_workers_by_default(folder, on_device, tmp_path, monkeypatc
         model.predict(SMILES[:rows], workers=0)
         assert numbers == [5 * (rows == 30), 5 * (rows == 30), 2, 0]
     assert np.array_equal(on_device.predict(SMILES[:rows], workers=0), expected)
+
+
+def test_the_service_reads_a_large_file_with_all_cores_beside_a_gpu(on_device, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.inference.smiles_reader.DEVICE_PARALLEL_ROWS", 20)
+    monkeypatch.setattr("molslice.inference.smiles_reader.count_cores", lambda: 2)
+    monkeypatch.setattr(table, "ROW_BYTES", 1)
+    numbers, read = [], NetworkPredictor.reader
+
+    def reader(self, workers=0, **options):
+        numbers.append(workers)
+        return read(self, **options)
+
+    monkeypatch.setattr(OnDevice, "reader", reader)
+    served = SimpleNamespace(
+        plain=on_device, options=lambda *_, **__: PLAIN, describe=lambda: {"targets": []}
+    )
+    source = tmp_path / "in.csv"
+    source.write_text("smiles\n" + "".join(f"{text}\n" for text in SMILES))
+    names = {"model": "m", "target": str(tmp_path / "out.csv"), "shown": str(tmp_path / "shown"), "name": "x"}
+    answer = TASKS["predict_file"]({"m": served}, print, source=str(source), max_rows=1_000, **names)
+    assert answer["rows"] == len(SMILES)
+    assert numbers == [2]
 
 
 def test_python_on_a_cpu_starts_no_process_unasked(folder, monkeypatch):
