@@ -17,7 +17,7 @@ import torch
 from molslice import fit, load_model, train
 from molslice.chem import DESCRIPTORS_VERSION
 from molslice.config import config_from_mapping, config_to_yaml
-from molslice.fitting import stacks
+from molslice.fitting import fold_networks
 from molslice.folders.run import CHECKPOINTS, CONFIG, TENSORBOARD, write_model
 from molslice.inference.precision import float32_inference
 from molslice.learners import extra_trees
@@ -164,7 +164,7 @@ def save_trained(root, long, short):
         shutil.rmtree(folder)
     extra_trees.NUM_TREES, duration.MIN_EPOCHS, duration.MAX_EPOCHS = 2, 1, 1
     fit(short, "gap", root / "fit", units="eV", members=2, encoder=None, refit=False, quiet=True)
-    stacks.MIN_WEIGHT = 0.0  # of networks that are trained for one epoch
+    fold_networks.MIN_WEIGHT = 0.0  # of networks that are trained for one epoch
     options = {"members": 2, "quality": "best", "refit": False, "quiet": True}
     fit(short, "wide", root / "fit_encoder", encoder=root / "trained", **options)
     options = {"members": 2, "encoder": None, "refit": False, "quiet": True}

@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from types import FrameType, ModuleType
@@ -100,21 +100,54 @@ class WorkerPool:
             yield from (function(*call) for call in arguments)
             return
         under_way: deque[Future[Result]] = deque()
+        for call in arguments:
+            under_way.append(self._submit(function, call))
+            if len(under_way) >= 2 * self.workers:
+                yield self._result(under_way.popleft())
+        while under_way:
+            yield self._result(under_way.popleft())
+
+    def begin(
+        self, function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]]
+    ) -> Generator[Result]:
+        """Submit all calls, and yield their results in order; see `map`.
+
+        Without workers, a call is computed when its result is asked for. Closing the generator after its
+        first result cancels the calls that have not begun, and waits for the others.
+        """
+        if self._pool is None:
+            return (function(*call) for call in arguments)
+        return self._results([self._submit(function, call) for call in arguments])
+
+    def _results(self, futures: Sequence[Future[Result]]) -> Generator[Result]:
         try:
-            for call in arguments:
-                # the first calls start the workers
-                with _deferred_signals(), _from_server(self._method):
-                    future = self._pool.submit(function, *call)
-                under_way.append(future)
-                if len(under_way) >= 2 * self.workers:
-                    yield _result(self._pool, under_way.popleft())
-            while under_way:
-                yield _result(self._pool, under_way.popleft())
+            for future in futures:
+                yield self._result(future)
+        except GeneratorExit:
+            wait([future for future in futures if not future.cancel()])
+            raise
+
+    def _submit(self, function: Callable[..., Result], call: tuple[Any, ...]) -> Future[Result]:
+        assert self._pool is not None
+        try:
+            # the first calls start the workers
+            with _deferred_signals(), _from_server(self._method):
+                return self._pool.submit(function, *call)
         except BrokenProcessPool as error:
-            raise MolsliceError(
-                f"one of {self.workers} worker processes that {self.task} was killed, usually because memory "
-                "ran out; try again with fewer workers (0 computes without worker processes)"
-            ) from error
+            raise self._killed() from error
+
+    def _result(self, future: Future[Result]) -> Result:
+        assert self._pool is not None
+        try:
+            return _result(self._pool, future)
+        except BrokenProcessPool as error:
+            raise self._killed() from error
+
+    def _killed(self) -> MolsliceError:
+        return MolsliceError(
+            f"one of {self.workers} worker processes that {self.task} was killed, usually because memory "
+            "ran out; try again with fewer workers (0 computes without worker processes)"
+        )
 
 
 def start_method() -> str:

@@ -45,6 +45,7 @@ from molslice.fitting.first_checks import (
     check_times,
     refits_all,
 )
+from molslice.fitting.fold_networks import EncoderUse
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.related import (
@@ -55,7 +56,7 @@ from molslice.fitting.related import (
     listed_related,
     read_related,
 )
-from molslice.fitting.stacks import EncoderUse, Stacks, fit_stacks
+from molslice.fitting.stacks import Stacks, fit_stacks
 from molslice.fitting.table import read_fit_data
 from molslice.fitting.target_checks import describe_without_logarithm
 from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune_learners

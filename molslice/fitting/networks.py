@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.store import MoleculeStore
 from molslice.errors import MolsliceError
+from molslice.files.processes import worker_state
 from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
@@ -88,40 +89,123 @@ class FoldRows(ArraysOnly):
         }
 
 
-def fine_tune(
-    encoder: Path | str,
-    smiles: Sequence[str],
-    molecules: MoleculeStore,
-    targets: np.ndarray,
-    info: TargetInfo,
-    folds: np.ndarray,
-    folder: Path,
-    *,
-    kind: str = "",
-    epochs: int,
-    seed: int,
-    device: str = "cpu",
-    pays: Callable[[np.ndarray, np.ndarray], bool] = lambda rows, unseen: True,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> FineTuned | None:
-    """Train one network for each fold on the rows of the other folds, and write their weights.
+@dataclass(frozen=True, slots=True)
+class FineTuning:
+    """The training of one network for each fold on the rows of the other folds.
 
     All weights are trained for a fixed number of epochs. Nothing is chosen on the rows of the fold.
 
-    Args:
+    Attributes:
         encoder: Run folder or name of the trained encoder.
-        smiles: SMILES of n rows, for messages.
-        molecules: The molecules of the rows, read from these SMILES.
+        molecules: The n molecules.
         targets: float64 [n, T], NaN where missing, or other ones for the network of each of K folds, float64
             [K, n, T].
         info: The description of the targets.
         folds: Fold of each row, int [n]; -1 for held-out rows.
         folder: Folder of the fitted model, in which the networks are written. It also has the temporary
             files.
-        kind: What the networks learn, if the model has networks of several kinds.
         epochs: Number of epochs of each network.
         seed: Seed of the heads, dropout and the order of rows.
+        kind: What the networks learn, if the model has networks of several kinds.
         device: One of `DEVICES`.
+    """
+
+    encoder: Path | str
+    molecules: MoleculeStore
+    targets: np.ndarray
+    info: TargetInfo
+    folds: np.ndarray
+    folder: Path
+    epochs: int
+    seed: int
+    kind: str = ""
+    device: str = "cpu"
+
+    @property
+    def num_folds(self) -> int:
+        """Number K of folds."""
+        return int(self.folds.max()) + 1
+
+    def rows(self, fold: int) -> np.ndarray:
+        """Return the rows that the network of a fold predicts: first of the fold, then held-out ones."""
+        return np.concatenate([np.flatnonzero(self.folds == fold), np.flatnonzero(self.folds < 0)])
+
+    def folder_of(self, fold: int) -> Path:
+        """Return the folder of the network of a fold."""
+        return network_folder(self.folder, fold, self.kind)
+
+    def train(self, fold: int) -> np.ndarray:
+        """Train the network of a fold, and write its weights.
+
+        Returns:
+            Its predictions of `rows`, as `network_scores` returns them, float64 [k, T].
+
+        Raises:
+            MolsliceError: The encoder does not fit, or the loss is not finite.
+        """
+        targets = self.targets if self.targets.ndim == 2 else self.targets[fold]
+        dataset = FoldRows(self.molecules, targets, self.info, self.folds, fold)
+        generators = torch.random.fork_rng([0] if self.device == "cuda" else [])
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch, generators, _errors_only():
+            network = self._train(fold, dataset, Path(scratch))
+        values = network.predict_molecules(self.molecules, rows=self.rows(fold)).values
+        return network_scores(values, self.info)
+
+    def _train(self, fold: int, dataset: FoldRows, scratch: Path) -> NetworkPredictor:
+        data = {
+            "path": "standardized.csv",
+            "target_columns": list(self.info.names),
+            "kind": self.info.kind,
+            "split": {"kind": "column", "column": f"fold{fold}"},
+        }
+        settings = {
+            **RECIPE,
+            "data": {"name": "csv", **data},
+            "training": {**RECIPE["training"], "max_epochs": self.epochs, "valid_every_epochs": self.epochs},
+            "start": {"model": str(self.encoder)},
+            "trainer": {"accelerator": self.device},
+            "seed": self.seed + fold,
+        }
+        file, run = scratch / "config.yaml", scratch / "run"
+        file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
+        try:
+            train(load_run_config(file), run, quiet=True, dataset=dataset)
+        except KeyboardInterrupt:  # the message is about resuming the temporary run
+            raise KeyboardInterrupt from None
+        except MolsliceError as error:
+            reason = str(error).partition("; ")[0]  # the advice is about settings of the run
+            raise MolsliceError(f"cannot fine-tune {self.encoder} without fold {fold}: {reason}") from error
+        trained = read_run(run)
+        # the weights belong to standardized targets
+        config = replace(trained.config, start=None)
+        unit = "standard deviations" if self.info.kind == "regression" else ""
+        targets = replace(trained.targets, names=self.info.names, units=(unit,) * len(self.info.names))
+        folder = self.folder_of(fold)
+        folder.mkdir(parents=True)
+        write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
+        write_in_half(folder, folder)
+        return NetworkPredictor(read_run(folder), str(folder), torch.device(self.device))
+
+
+def train_fold(kind: str, fold: int) -> np.ndarray:
+    """Train the network of a fold in a worker whose state is the training of each kind."""
+    return worker_state()[kind].train(fold)
+
+
+def fine_tune(
+    training: FineTuning,
+    smiles: Sequence[str],
+    scores: Generator[np.ndarray] | None = None,
+    *,
+    pays: Callable[[np.ndarray, np.ndarray], bool] = lambda rows, unseen: True,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> FineTuned | None:
+    """Train the networks of all folds, and collect their predictions.
+
+    Args:
+        training: What is trained.
+        smiles: SMILES of the n rows, for messages.
+        scores: The results of `FineTuning.train` of each fold, if the networks are trained elsewhere.
         pays: Called after the first fold with its rows, int [k], and their predictions, float64 [k, T];
             returns whether to train the other networks.
         progress: Called with the number of trained networks and of all networks.
@@ -132,31 +216,28 @@ def fine_tune(
     Raises:
         MolsliceError: The encoder does not fit, or a loss or a prediction is not finite.
     """
-    num_folds, held = int(folds.max()) + 1, np.flatnonzero(folds < 0)
-    unseen = np.full(targets.shape[-2:], np.nan)
-    held_out = np.empty((num_folds, len(held), targets.shape[-1]))
-    generators = torch.random.fork_rng([0] if device == "cuda" else [])
-    with tempfile.TemporaryDirectory(dir=folder) as scratch, generators, _errors_only():
-        runs = _Runs(Path(scratch), encoder, info, device)
-        progress(0, num_folds)
-        for fold in range(num_folds):
-            dataset = FoldRows(molecules, targets if targets.ndim == 2 else targets[fold], info, folds, fold)
-            network = runs.train(fold, dataset, epochs, seed, network_folder(folder, fold, kind))
-            rows_of_fold = np.flatnonzero(folds == fold)
-            rows = np.concatenate([rows_of_fold, held])
-            scores = network_scores(network.predict_molecules(molecules, rows=rows).values, info)
-            if not np.isfinite(scores).all():
-                molecule = smiles[int(rows[~np.isfinite(scores).all(1)][0])]
-                raise MolsliceError(
-                    f"the network of fold {fold} predicts a value that is not finite for {molecule}"
-                )
-            unseen[rows_of_fold], held_out[fold] = np.split(scores, [len(rows_of_fold)])
-            progress(fold + 1, num_folds)
-            if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):
-                shutil.rmtree(network_folder(folder, fold, kind).parent)
-                with contextlib.suppress(OSError):  # it has networks of another kind
-                    (folder / NETWORKS).rmdir()
-                return None
+    num_folds, num_held = training.num_folds, int((training.folds < 0).sum())
+    results = scores or map(training.train, range(num_folds))
+    shape = training.targets.shape[-2:]
+    unseen, held_out = np.full(shape, np.nan), np.empty((num_folds, num_held, shape[-1]))
+    progress(0, num_folds)
+    for fold, predicted in enumerate(results):
+        rows = training.rows(fold)
+        if not np.isfinite(predicted).all():
+            molecule = smiles[int(rows[~np.isfinite(predicted).all(1)][0])]
+            raise MolsliceError(
+                f"the network of fold {fold} predicts a value that is not finite for {molecule}"
+            )
+        rows_of_fold = rows[: len(rows) - num_held]
+        unseen[rows_of_fold], held_out[fold] = np.split(predicted, [len(rows_of_fold)])
+        progress(fold + 1, num_folds)
+        if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):
+            if scores is not None:
+                scores.close()
+            shutil.rmtree(training.folder_of(fold).parent)
+            with contextlib.suppress(OSError):  # it has networks of another kind
+                (training.folder / NETWORKS).rmdir()
+            return None
     return FineTuned(unseen, held_out)
 
 
@@ -177,63 +258,6 @@ def affordable_epochs(folds: np.ndarray, seconds: float, embedding_seconds: floa
     # the time of an epoch of all networks
     epoch_seconds = EPOCH_COST * embedding_seconds * (members - 1) * rows / len(folds)
     return max(0, min(wanted, int(seconds / max(epoch_seconds, 1e-9))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """A temporary folder with the runs of all folds.
-
-    Attributes:
-        path: The folder.
-        encoder: The trained encoder.
-        info: The description of the targets.
-        device: Where the networks are trained.
-    """
-
-    path: Path
-    encoder: Path | str
-    info: TargetInfo
-    device: str
-
-    def train(self, fold: int, dataset: FoldRows, epochs: int, seed: int, folder: Path) -> NetworkPredictor:
-        """Train the network of a fold, and write its weights to a folder.
-
-        Raises:
-            MolsliceError: The encoder does not fit, or the loss is not finite.
-        """
-        data = {
-            "path": "standardized.csv",
-            "target_columns": list(self.info.names),
-            "kind": self.info.kind,
-            "split": {"kind": "column", "column": f"fold{fold}"},
-        }
-        settings = {
-            **RECIPE,
-            "data": {"name": "csv", **data},
-            "training": {**RECIPE["training"], "max_epochs": epochs, "valid_every_epochs": epochs},
-            "start": {"model": str(self.encoder)},
-            "trainer": {"accelerator": self.device},
-            "seed": seed + fold,
-        }
-        file, run = self.path / f"fold{fold}.yaml", self.path / f"run{fold}"
-        file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
-        try:
-            train(load_run_config(file), run, quiet=True, dataset=dataset)
-        except KeyboardInterrupt:  # the message is about resuming the temporary run
-            raise KeyboardInterrupt from None
-        except MolsliceError as error:
-            reason = str(error).partition("; ")[0]  # the advice is about settings of the run
-            raise MolsliceError(f"cannot fine-tune {self.encoder} without fold {fold}: {reason}") from error
-        trained = read_run(run)
-        # the weights belong to standardized targets
-        config = replace(trained.config, start=None)
-        unit = "standard deviations" if self.info.kind == "regression" else ""
-        targets = replace(trained.targets, names=self.info.names, units=(unit,) * len(self.info.names))
-        folder.mkdir(parents=True)
-        write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
-        write_in_half(folder, folder)
-        shutil.rmtree(run)
-        return NetworkPredictor(read_run(folder), str(folder), torch.device(self.device))
 
 
 @contextmanager

@@ -227,7 +227,7 @@ def one_epoch(monkeypatch):
 
 
 def test_an_encoder_is_fine_tuned_and_travels_with_the_estimator(encoder, one_epoch, tmp_path, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)
     best = {"quality": "best", "members": 2, "random_state": 0}
     found = MolsliceRegressor(encoder=encoder, **best).fit(SMILES, SIZE)
     assert "fine_tuned" in found.about_["results"][0]["weights"]

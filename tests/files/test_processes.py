@@ -30,6 +30,32 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def slept(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def test_calls_that_have_begun_go_on_while_nobody_waits():
+    with WorkerPool(1, "tests") as pool:
+        results = pool.begin(slept, [(0.2,), (0.1,)])
+        time.sleep(1.0)
+        start = time.monotonic()
+        assert list(results) == [0.2, 0.1]
+        assert time.monotonic() - start < 0.2
+    with WorkerPool(0, "tests") as pool:
+        assert list(pool.begin(slept, [(0.0,)])) == [0.0]
+
+
+def test_closing_cancels_calls_that_have_not_begun():
+    with WorkerPool(1, "tests") as pool:
+        results = pool.begin(slept, [(0.0,), *[(0.3,)] * 8])
+        next(results)
+        start = time.monotonic()
+        results.close()
+        assert time.monotonic() - start < 1.5
+        assert list(pool.begin(slept, [(0.0,)])) == [0.0]
+
+
 def running(pid):
     """Return whether a process runs; a zombie does not."""
     try:

@@ -413,7 +413,7 @@ def test_numbers_are_classes_if_asked(table, tmp_path, smiles):
 
 
 def test_several_classes_have_fine_tuned_networks(table, tmp_path, few_epochs, smiles, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)
     options = {"encoder": checkpoint_folder(tmp_path / "encoder"), "quality": "best"}
     about = fit_table(table, "three", tmp_path / "m", order=THREE, **options)
     assert about["networks"] == 2

@@ -630,7 +630,7 @@ def test_processes_get_the_conditions(model):
 
 def test_networks_take_the_molecule_alone_and_the_findings_say_so(table, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "molslice.fitting.stacks.MIN_WEIGHT", 0.0
+        "molslice.fitting.fold_networks.MIN_WEIGHT", 0.0
     )  # of networks that are trained for one epoch
     monkeypatch.setattr("molslice.explanation.score.LEAST_WEIGHT", 0.0)
     about = fitted(table, tmp_path / "model", encoder="encoder-small", quality="best")

@@ -416,17 +416,17 @@ def test_predict_measures_limits_as_the_fit_does(model, table, relations, tmp_pa
 
 
 def test_networks_learn_the_expected_values_of_limits(table, tmp_path, monkeypatch):
-    from molslice.fitting import networks, stacks
+    from molslice.fitting import fold_networks, networks
 
     given = []
     fine_tune = networks.fine_tune
 
-    def keep(encoder, smiles, molecules, targets, *arguments, **options):
-        given.append((list(smiles), targets))
-        return fine_tune(encoder, smiles, molecules, targets, *arguments, **options)
+    def keep(training, smiles, *arguments, **options):
+        given.append((list(smiles), training.targets))
+        return fine_tune(training, smiles, *arguments, **options)
 
     monkeypatch.setattr(networks, "fine_tune", keep)
-    monkeypatch.setattr(stacks, "MIN_WEIGHT", 0.0)  # of networks that are trained for one epoch
+    monkeypatch.setattr(fold_networks, "MIN_WEIGHT", 0.0)  # of networks that are trained for one epoch
     about = fit(table, "cell", tmp_path / "model", members=2, quality="best", refit=False, quiet=True)
     ((_, targets),) = given
     assert targets.shape == (2, len(given[0][0]), 1)

@@ -336,7 +336,7 @@ def test_rows_of_one_molecule_are_merged_by_kind(rows, smiles, tmp_path):
 
 @pytest.mark.slow
 def test_each_kind_has_its_networks(table, tmp_path, few_epochs, smiles, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)
     options = {"encoder": checkpoint_folder(tmp_path / "encoder"), "quality": "best"}
     about = fit_table(table, ["size", "bit", "grade"], tmp_path / "m", order=ORDER, **options)
     assert all("fine_tuned" in result["weights"] for result in about["results"])
@@ -365,7 +365,7 @@ def test_networks_of_one_kind_may_be_left_out(table, tmp_path, few_epochs, smile
     def weight(fits, fold, unseen, classes):
         return 0.01 if classes else 1.0
 
-    monkeypatch.setattr("molslice.fitting.stacks._network_weight", weight)
+    monkeypatch.setattr("molslice.fitting.fold_networks._network_weight", weight)
     options = {"encoder": checkpoint_folder(tmp_path / "encoder"), "quality": "best"}
     about = fit_table(table, ["bit", "size"], tmp_path / "m", **options)
     assert ["fine_tuned" in result["weights"] for result in about["results"]] == [False, True]

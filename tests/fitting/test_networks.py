@@ -6,10 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from molslice.data.molecules.prepare import read_smiles
 from molslice.fitting.fit import fit
-from molslice.fitting.networks import RECIPE, affordable_epochs, fine_tune
+from molslice.fitting.networks import RECIPE, FineTuning, affordable_epochs, fine_tune
 from molslice.folders.fitted import FINE_TUNED, network_folder
 from molslice.folders.run import MODEL
 from molslice.inference.fitted import network_scores
@@ -49,7 +50,8 @@ def tune(smiles, targets, folder, info=None, folds=FOLDS, epochs=1):
     """Fine-tune the shipped model, with the description of two numbers by default."""
     info = info or description(targets)
     molecules = read_molecules(smiles)
-    return fine_tune(ENCODER, smiles, molecules, targets, info, folds, folder, epochs=epochs, seed=0)
+    training = FineTuning(ENCODER, molecules, targets, info, folds, folder, epochs=epochs, seed=0)
+    return fine_tune(training, smiles)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +182,9 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "model"
     options = {"members": 2, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)  # of networks that are trained for one epoch
+        patch.setattr(
+            "molslice.fitting.fold_networks.MIN_WEIGHT", 0.0
+        )  # of networks that are trained for one epoch
         about = fit(table, ["active"], folder, **options)
     return table, folder, about
 
@@ -274,11 +278,11 @@ def test_networks_are_left_out_when_time_is_over(fitted, tmp_path):
 
 
 def test_networks_without_a_weight_in_the_first_fold_are_left_out(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 1.1)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 1.1)
     trained = []
     monkeypatch.setattr("molslice.fitting.networks.train", counted(train, trained))
     options = {"members": 3, "encoder": ENCODER, "quality": "best", "quiet": True}
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_PROBED_ROWS", 1)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_PROBED_ROWS", 1)
     about = fit(fitted[0], "size", tmp_path / "m", **options)
     assert len(trained) == 1  # one network, and no other in the fit to all rows
     assert 0.0 <= about["network_weight"] < 1.0
@@ -292,9 +296,55 @@ def test_networks_without_a_weight_in_the_first_fold_are_left_out(fitted, tmp_pa
     assert np.isfinite(load_model(tmp_path / "m").predict(["CCO"])).all()
 
 
+@pytest.fixture
+def beside_learners(monkeypatch):
+    """Train networks in another process, which is started as beside a GPU."""
+    monkeypatch.setattr("molslice.fitting.fold_networks.BESIDE_LEARNERS", ("cpu",))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr("molslice.fitting.networks.train", None)  # here
+
+
+@pytest.mark.parametrize("target", [["active"], ["size", "active"]])
+def test_networks_that_are_trained_beside_the_learners_are_the_same(
+    fitted, target, tmp_path, monkeypatch, request
+):
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "quiet": True}
+    fit(fitted[0], target, tmp_path / "a", **options)
+    request.getfixturevalue("beside_learners")
+    about = fit(fitted[0], target, tmp_path / "b", **options)
+    assert about["networks"] == 2
+    files = sorted((tmp_path / "a" / "networks").rglob("*.safetensors"))
+    assert len(files) == 2 * len(target)
+    for file in files:  # another number of threads changes the rounding
+        same_file = load_file(tmp_path / "b" / file.relative_to(tmp_path / "a"))
+        for name, tensor in load_file(file).items():
+            torch.testing.assert_close(same_file[name], tensor, rtol=1e-2, atol=1e-3)
+
+
+def test_networks_beside_the_learners_are_stopped_if_they_are_not_worth_it(
+    fitted, beside_learners, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 1.1)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_PROBED_ROWS", 1)
+    options = {"members": 3, "encoder": ENCODER, "quality": "best", "quiet": True}
+    about = fit(fitted[0], "size", tmp_path / "m", **options)
+    assert about["networks"] == 0
+    assert "fine_tuned" not in about["results"][0]["weights"]
+    assert not [path for path in (tmp_path / "m").iterdir() if path.name == "networks"]
+
+
+def test_an_error_beside_the_learners_is_explained(fitted, beside_learners, tmp_path, monkeypatch):
+    monkeypatch.setattr("molslice.fitting.networks.affordable_epochs", lambda *_: -1)
+    options = {"members": 2, "encoder": ENCODER, "quality": "best", "quiet": True}
+    with pytest.raises(MolsliceError, match="cannot fine-tune .* without fold 0: .*max_epochs"):
+        fit(fitted[0], "size", tmp_path / "m", **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_few_rows_of_a_fold_do_not_leave_networks_out(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 1.1)
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_PROBED_ROWS", 1_000)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 1.1)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_PROBED_ROWS", 1_000)
     options = {"members": 2, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
     about = fit(fitted[0], "size", tmp_path / "m", **options)
     assert (about["networks"], about["network_weight"]) == (2, None)
@@ -326,7 +376,7 @@ def test_molecules_are_read_once_for_all_folds_and_both_stages(fitted, tmp_path,
         return read_smiles(smiles, how)
 
     monkeypatch.setattr("molslice.inference.smiles_reader.read_smiles", count)
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
     about = fit(fitted[0], "size", tmp_path / "model", members=3, quality="best", encoder=ENCODER, quiet=True)
     assert "fine_tuned" in about["results"][0]["weights"]
     assert counts == [70]

@@ -132,7 +132,7 @@ def test_the_model_of_all_rows_has_the_learners_that_were_measured(table, tmp_pa
 
 @pytest.mark.usefixtures("few_epochs")
 def test_networks_of_the_measurement_are_not_kept(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("molslice.fitting.stacks.MIN_WEIGHT", 0.0)
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)
     record = fit(table, "size", tmp_path / "model", members=2, quality="best", quiet=True)
     assert record["refitted"]
     assert record["networks"] == 2

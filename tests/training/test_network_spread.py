@@ -14,7 +14,7 @@ from molslice.config import StartConfig
 from molslice.data import build_dataset
 from molslice.data.molecules.collate import collate
 from molslice.explanation.explain import explain
-from molslice.fitting.networks import fine_tune
+from molslice.fitting.networks import FineTuning, fine_tune
 from molslice.folders.ensemble import member_folder
 from molslice.folders.fitted import network_folder
 from molslice.folders.run import read_run, write_model
@@ -288,7 +288,9 @@ def test_a_run_with_a_variance_is_fine_tuned_by_fit(run, tmp_path):
     sizes = np.array([[len(text)] for text in smiles], np.float64)
     info = TargetInfo(("size",), ("",), "regression", (float(sizes.mean()),), (float(sizes.std()),))
     folds = np.arange(24) % 2
-    found = fine_tune(run, smiles, read_molecules(smiles), sizes, info, folds, tmp_path, epochs=1, seed=0)
+    molecules = read_molecules(smiles)
+    training = FineTuning(run, molecules, sizes, info, folds, tmp_path, epochs=1, seed=0)
+    found = fine_tune(training, smiles)
     assert np.isfinite(found.unseen).all()
     network = load_network(network_folder(tmp_path, 0))
     assert (network.data.predicts_variance, network.has_spread(PLAIN)) == (False, False)
