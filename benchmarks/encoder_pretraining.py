@@ -8,7 +8,8 @@
 that are not in `SIZES` are as in that file. Batches have fixed shapes on a GPU, where the steps are captured.
 
 A finished training is a file in `--runs` and is not repeated. A training that is stopped, by a time limit as
-above or by Ctrl-C, writes a checkpoint, and the same command continues it, also in a copy of `--runs`.
+above or by Ctrl-C, writes a checkpoint, and the same command with the same path of the corpus continues it,
+also in a copy of `--runs`. Each corpus has its own `--runs`.
 `--collect` trains nothing and adds what is finished to `benchmarks/results/encoder_pretraining.json`.
 `benchmarks/fit_embeddings.py` measures what the encoders are worth to `fit`.
 """
@@ -79,7 +80,9 @@ def train_once(options: argparse.Namespace) -> dict[str, Any]:
         "epochs": options.epochs,
         "precision": options.precision,
         "seed": options.seed,
+        "corpus": options.corpus.name,
         "molecules": summary["train"]["of"],
+        "device": summary["device"],
         **{key: summary[key] for key in ("parameters", "steps", "seconds", "rows_per_second", "units")},
         **{split: summary[split]["measure"] for split in ("valid", "test")},
         "commit": find_commit(),

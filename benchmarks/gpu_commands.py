@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def measure_predict(path: Path, device: str, *, small: bool = False) -> Numbers:
             seconds, _ = run_command(*inputs, "--device", device)
             return seconds, pd.read_csv(out)
 
+        cold_seconds, _ = predict(few, device)  # compiles kernels
         start_seconds, on_device = predict(few, device)
         seconds, _ = predict(len(table), device)
         cpu_seconds, on_cpu = predict(few, "cpu")
@@ -44,27 +46,30 @@ def measure_predict(path: Path, device: str, *, small: bool = False) -> Numbers:
     return {
         "rows": len(table),
         "seconds": seconds,
+        "cold_seconds_of_few": cold_seconds,
         "seconds_of_few": start_seconds,
         "seconds_of_few_on_cpu": cpu_seconds,
         "seconds_by_default": default_seconds,
-        "molecules_per_second": (len(table) - few) / (seconds - start_seconds),
+        "molecules_per_second": rate_of(len(table) - few, seconds - start_seconds),
         "largest_difference": float((on_device[numbers] - on_cpu[numbers]).abs().max().max()),
     }
 
 
-def measure_fit(
-    path: str, target: str, device: str, quality: str = "good", *, small: bool = False
-) -> Numbers:
-    """Measure `molslice fit` from a cold shell, and compare its errors with the errors on the CPU."""
-    quality = "fast" if small else quality
+def measure_fit(path: str, target: str, devices: Iterable[str], quality: str) -> Numbers:
+    """Measure `molslice fit` from a cold shell on each device, and keep the errors that it prints."""
     seconds: dict[str, float] = {}
     printed: dict[str, list[str]] = {}
-    for name in dict.fromkeys((device, "cpu")):
+    for device in devices:
         with tempfile.TemporaryDirectory() as folder:
             inputs = ["fit", path, "--target", target, "--out", str(Path(folder) / "model")]
-            seconds[name], text = run_command(*inputs, "--quality", quality, "--device", name)
-        printed[name] = text.splitlines()
-    return {"quality": quality, "seconds": seconds[device], "by_device": seconds, "printed": printed}
+            seconds[device], text = run_command(*inputs, "--quality", quality, "--device", device)
+        printed[device] = text.splitlines()
+    return {
+        "quality": quality,
+        "seconds": next(iter(seconds.values())),
+        "by_device": seconds,
+        "printed": printed,
+    }
 
 
 def run_command(*arguments: str) -> tuple[float, str]:
@@ -81,6 +86,11 @@ def run_command(*arguments: str) -> tuple[float, str]:
     return time.perf_counter() - start, done.stdout
 
 
+def rate_of(molecules: int, seconds: float) -> float | None:
+    """Return molecules per second; None if there are too few to tell."""
+    return molecules / seconds if molecules > 0 and seconds > 0 else None
+
+
 def measure_embed(path: Path, device: str, *, small: bool = False) -> Numbers:
     """Measure `molslice embed encoder-small`, and compare embeddings of the device and of the CPU."""
     table = pd.read_csv(path, usecols=["smiles"])
@@ -95,15 +105,17 @@ def measure_embed(path: Path, device: str, *, small: bool = False) -> Numbers:
             seconds, _ = run_command(*inputs, "--device", device)
             return seconds, np.load(out)
 
+        cold_seconds, _ = embed(few, device)  # compiles kernels
         start_seconds, on_device = embed(few, device)
         seconds, _ = embed(len(table), device)
         cpu_seconds, on_cpu = embed(few, "cpu")
     return {
         "rows": len(table),
         "seconds": seconds,
+        "cold_seconds_of_few": cold_seconds,
         "seconds_of_few": start_seconds,
         "seconds_of_few_on_cpu": cpu_seconds,
-        "molecules_per_second": (len(table) - few) / (seconds - start_seconds),
+        "molecules_per_second": rate_of(len(table) - few, seconds - start_seconds),
         "largest_difference": float(np.nanmax(np.abs(on_device - on_cpu))),
     }
 
@@ -115,7 +127,9 @@ def measure_serving(path: Path, device: str, *, small: bool = False) -> Numbers:
     result: Numbers = {}
     values: dict[str, list[float]] = {}
     for name in dict.fromkeys((device, "cpu")):
-        with running_service("gap-xtb", "--device", name) as (host, port):
+        start = time.perf_counter()
+        with running_service("gap-xtb", "--device", name, "--timeout", "200") as (host, port):
+            result[f"{name}, seconds until it is ready"] = wait_for(f"http://{host}:{port}/limits") - start
             for size in sizes:
                 body = json.dumps({"smiles": smiles[:size]}).encode()
                 seconds = []
@@ -134,6 +148,18 @@ def measure_serving(path: Path, device: str, *, small: bool = False) -> Numbers:
             values[name] = [next(iter(row["values"].values())) for row in rows]
     result["largest_difference"] = float(np.abs(np.subtract(values[device], values["cpu"])).max())
     return result
+
+
+def wait_for(url: str) -> float:
+    """Wait until a service answers, and return the time."""
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=ONE_COMMAND_SECONDS) as answer:
+                answer.read()
+        except OSError:  # also an answer that asks to come back
+            time.sleep(0.1)
+        else:
+            return time.perf_counter()
 
 
 def measure_loading(store: Path, device: str, *, small: bool = False) -> Numbers:

@@ -32,6 +32,7 @@ import argparse
 import dataclasses
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
@@ -95,7 +96,7 @@ SHORTEST = 5.0  # seconds; no step starts later
 CHECK_SECONDS, RATE_SECONDS, COMPILED_SECONDS, COMMAND_SECONDS = 240, 60, 150, 240  # limits of a step
 GRAPHORMER_BATCH, GRAPHORMER_BATCHES = 256, 8
 RESUMED_STEPS = 120  # half of them after an interruption
-PRETRAINED_STEPS = 2_000
+PRETRAINED_STEPS = 1_000
 
 QUICKSTART = ROOT / "configs" / "molecule" / "quickstart.yaml"
 
@@ -254,7 +255,16 @@ def compute(options: argparse.Namespace) -> None:
                 result = {"outcome": "failed", "reason": reason[:2000]}
             result["total_seconds"] = round(time.perf_counter() - start, 1)
             free_memory()
-            print(json.dumps(result), file=answers, flush=True)
+            print(json.dumps(finite(result)), file=answers, flush=True)
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401
+    """Return JSON values with the names of numbers that are not finite in their place."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def free_memory() -> None:
@@ -304,7 +314,7 @@ def list_steps(options: argparse.Namespace) -> list[Step]:
 
     resumed = Step("check resume", CHECK_SECONDS, lambda: check_resume(options))
     pretraining = [
-        Step(f"pretraining {size}", RATE_SECONDS, lambda size=size: measure_pretraining(size, options))
+        Step(f"pretraining {size}", COMPILED_SECONDS, lambda size=size: measure_pretraining(size, options))
         for size in (("small",) if options.small else ("wide", "small"))
         if options.corpus is not None
     ]
@@ -369,20 +379,17 @@ def list_commands(options: argparse.Namespace) -> list[Step]:
                 Step(
                     name,
                     COMMAND_SECONDS,
-                    lambda measure_command=measure_command: measure_command(path, device, small=small),
+                    lambda path=path, measure_command=measure_command: measure_command(
+                        path, device, small=small
+                    ),
                 )
             )
-    for quality in ("good", "best"):
+    # the networks of `best` would take a CPU too long
+    for quality, devices in (("good", (device, "cpu")), ("best", (device,))):
         for path, target in options.fit:
             name = f"fit {Path(path).name.partition('.')[0]}{'' if quality == 'good' else f' {quality}'}"
-            arguments = (path, target, device, quality)
-            steps.append(
-                Step(
-                    name,
-                    COMMAND_SECONDS,
-                    lambda arguments=arguments: measure_fit(*arguments, small=small),
-                )
-            )
+            arguments = (path, target, dict.fromkeys(devices), "fast" if small else quality)
+            steps.append(Step(name, COMMAND_SECONDS, lambda arguments=arguments: measure_fit(*arguments)))
     return steps
 
 
@@ -512,7 +519,8 @@ def differences_of(losses: list[float], others: list[float]) -> Numbers:
     """Compare the losses of two runs."""
     differences = [abs(a - b) for a, b in zip(losses, others, strict=True)]
     first = next((number for number, difference in enumerate(differences) if difference), None)
-    return {"largest": max(differences), "first_step_that_differs": first, "first_20": differences[:20]}
+    largest = max(differences) if all(map(math.isfinite, differences)) else math.nan
+    return {"largest": largest, "first_step_that_differs": first, "first_20": differences[:20]}
 
 
 def check_resume(options: argparse.Namespace) -> Numbers:
@@ -535,6 +543,7 @@ def check_resume(options: argparse.Namespace) -> Numbers:
                 train(config, runs[name], quiet=True)
             with stopped_at(steps // 2), suppress(KeyboardInterrupt):
                 train(config, runs["continued"], quiet=True)
+                raise RuntimeError("the training was not stopped")
             train(config, runs["continued"], resume=True, quiet=True)
             weights = {name: load_file(run / MODEL) for name, run in runs.items()}
         result[precision] = {

@@ -162,6 +162,15 @@ def is_running(pid):
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
+def test_numbers_that_are_not_finite_are_named(program):
+    found = program.differences_of([1.0, float("nan"), 1.0], [1.0, 1.0, 1.5])
+    assert program.finite(found) == {
+        "largest": "nan",
+        "first_step_that_differs": 1,
+        "first_20": [0.0, "nan", 0.5],
+    }
+
+
 def test_a_command_that_fails_is_a_failed_step():
     with pytest.raises(RuntimeError, match=r"(?s)predict gap-xtb ended with 1: .*missing\.csv"):
         load_program("gpu_commands").run_command(
@@ -209,5 +218,11 @@ def test_the_rewrite_of_graphormer_and_commands_are_timed(program, store, tmp_pa
     result = commands.measure_loading(store, "cpu", small=True)
     stages = [row["stage"] for row in result["result"]["rows"]]
     assert stages[-1] == "batches of 64, fixed shapes on cpu"
-    result = commands.measure_fit(str(tmp_path / "table.csv"), "y", "cpu", small=True)
-    assert result["quality"] == "fast"
+    options = argparse.Namespace(
+        device="cpu", small=True, smiles=tmp_path / "smiles.csv", fit=[(str(tmp_path / "table.csv"), "y")]
+    )
+    pd.read_csv(tmp_path / "table.csv").drop(columns="y").to_csv(options.smiles, index=False)
+    steps = {step.name: step for step in program.list_commands(options)}
+    assert steps["fit table best"].run()["quality"] == "fast"
+    (tmp_path / "table.csv").unlink()
+    assert steps["embed"].run()["rows"] == 60  # of its own table
