@@ -1,12 +1,13 @@
-"""Compare training steps with collated batches and with batches of fixed shapes, on a CPU.
+"""Compare training steps with collated batches, with batches of fixed shapes, and compiled, on a CPU.
 
     molslice prepare data/gap_xtb/raw/data.csv.gz --target homolumogap --out runs/fixed_shapes/gap
     python benchmarks/fixed_shapes.py --store runs/fixed_shapes/gap
 
 Collated batches have any shape and the shortest paths as lists of bonds. Batches of fixed shapes are gathered
-by row numbers, and the paths are codes, as on a GPU. Both forms train the same model on the same rows, in one
-process and in turn, with `softmax` and batches of 64 molecules. The rates are molecules per second of
-processor time. Writes `benchmarks/results/fixed_shapes.json`.
+by row numbers, and the paths are codes, as on a GPU. Compiled steps are of fixed shapes. All forms train the
+same model on the same rows, in one process and in turn, with `softmax` and batches of 64 molecules. `encoder`
+has the sizes of the encoder that `molslice fit` fine-tunes. The rates are molecules per second of processor
+time. Writes `benchmarks/results/fixed_shapes.json`.
 """
 
 import argparse
@@ -24,26 +25,42 @@ from molslice.bench.training_worker import Training
 from molslice.data.molecules.store import MoleculeStore
 from molslice.training.fabric import quiet_lightning
 
-FORMS = {"collated": "false", "fixed": "true"}
+FORMS = {
+    "collated": [("training.fixed_shapes", "false")],
+    "fixed": [("training.fixed_shapes", "true")],
+    "compiled": [("training.fixed_shapes", "true"), ("training.compile", "true")],
+}
+ENCODER = [
+    ("model.num_layers", "6"),
+    ("model.dim", "192"),
+    ("model.ffn_dim", "384"),
+    ("model.num_heads", "8"),
+]
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure both forms of each model in turn."""
+    """Measure all forms of each model in turn."""
     store = MoleculeStore.open(options.store, verify=False)
     rates: dict[tuple[str, str], Callable[[], float]] = {}
     for model in options.models.split(","):
-        for form, is_fixed in FORMS.items():
-            (entry,) = plan_entries([model], "softmax", overrides=[("training.fixed_shapes", is_fixed)])
+        for form, overrides in FORMS.items():
+            sizes = ENCODER if model == "encoder" else []
+            name = "quickstart" if model == "encoder" else model
+            (entry,) = plan_entries([name], "softmax", overrides=[*overrides, *sizes])
             training = Training(entry.config, store)
             stream = training.stream()
             rates[model, form] = partial(rate_of, training, stream, options.steps)
-            rates[model, form]()  # the first steps take longer
+    for (
+        measure_rate
+    ) in rates.values():  # the first steps take longer; compiling one model discards the others
+        measure_rate()
     values = take_turns(rates, options.rounds)
     return [
         {
             "model": model,
             **{form: median_and_range(values[model, form]) for form in FORMS},
             "ratio": median_ratio(values[model, "fixed"], values[model, "collated"]),
+            "ratio_compiled": median_ratio(values[model, "compiled"], values[model, "collated"]),
         }
         for model in options.models.split(",")
     ]
@@ -63,7 +80,9 @@ def main(argv: list[str] | None = None) -> Path:
     """Measure and record."""
     parser = make_parser(__doc__)
     parser.add_argument("--store", type=Path, required=True, help="prepared molecules")
-    parser.add_argument("--models", default="quickstart,slim", help="names of `molslice bench train`")
+    parser.add_argument(
+        "--models", default="quickstart,slim,encoder", help="encoder, or names of `bench train`"
+    )
     parser.add_argument("--steps", type=int, default=60, help="steps of each model and form in a round")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(argv)
