@@ -11,6 +11,7 @@ from molslice.cli.arguments import choose_device, load_chosen_model, tell_device
 from molslice.files.progress import hidden_progress
 from molslice.inference.smiles_reader import DEVICE_PARALLEL_ROWS
 from molslice.inference.tables.table import ROW_BYTES, estimate_rows
+from molslice.training.run import _log_device
 from molslice.types import MolsliceError
 
 NAMED = "molslice: device: cuda (Some GPU); --device cpu computes without it\n"
@@ -161,14 +162,18 @@ def test_a_service_and_embeddings_name_the_gpu(gpu, monkeypatch, capsys, tmp_pat
     assert capsys.readouterr().err == SHIPPED + NAMED
 
 
-@pytest.mark.parametrize(("accelerator", "is_named"), [("auto", True), ("cpu", False)])
-def test_train_names_the_gpu_that_it_finds(gpu, accelerator, is_named, tmp_path, capsys, monkeypatch):
-    def stop(*_, **__):
-        raise Stop
-
-    monkeypatch.setattr("molslice.training.run.train", stop)
-    config = str(Path(__file__).parents[1] / "configs" / "molecule" / "quickstart.yaml")
-    with pytest.raises(Stop):
-        main(["train", "--config", config, "--out", str(tmp_path), "--trainer.accelerator", accelerator])
-    expected = NAMED.replace("--device", "--trainer.accelerator")
-    assert (expected in capsys.readouterr().err) == is_named
+@pytest.mark.parametrize(
+    ("accelerator", "device", "is_first", "is_named"),
+    [
+        ("auto", "cuda", True, True),
+        ("auto", "cuda", False, False),
+        ("auto", "cpu", True, False),
+        ("cuda", "cuda", True, False),
+    ],
+)
+def test_a_training_names_the_gpu_that_it_finds(accelerator, device, is_first, is_named, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    config = SimpleNamespace(trainer=SimpleNamespace(accelerator=accelerator))
+    _log_device(config, SimpleNamespace(device=torch.device(device), is_global_zero=is_first))
+    expected = ["device: cuda (Some GPU); trainer.accelerator cpu trains without it"]
+    assert caplog.messages == (expected if is_named else [])

@@ -335,17 +335,13 @@ def choose_device(args: argparse.Namespace, count_rows: Callable[[], int] | None
 
 def tell_device(args: argparse.Namespace, device: "torch.device | str") -> None:
     """Name the GPU on standard error if it was chosen for `auto` and `device` computes."""
-    if args.device == AUTO and str(device) != "cpu":
-        tell_gpu("--device cpu")
-
-
-def tell_gpu(without: str) -> None:
-    """Name the GPU that was chosen on standard error; `without` is the option to compute without it."""
+    if args.device != AUTO or str(device) == "cpu":
+        return
     from torch import cuda
 
     from molslice.cli.console import tell
 
-    tell(f"device: cuda ({cuda.get_device_name()}); {without} computes without it")
+    tell(f"device: cuda ({cuda.get_device_name()}); --device cpu computes without it")
 
 
 def add_fragment(parser: argparse.ArgumentParser, default: str = "as in training, or keep") -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from molslice.cli.arguments import add_run_options, file_path, model_name, positive, tell_gpu
+from molslice.cli.arguments import add_run_options, file_path, model_name, positive
 from molslice.cli.console import tell, text_table, write, write_json
 from molslice.number_text import counted
 
@@ -41,8 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train and print the errors."""
-    from torch import cuda
-
     from molslice.config import load_config
     from molslice.folders.ensemble import is_ensemble, member_folders
     from molslice.folders.run import CONFIG
@@ -65,8 +63,6 @@ def run(args: argparse.Namespace) -> int:
     if members is None and args.resume and is_ensemble(args.out):
         members = len(member_folders(args.out))
     options = {"resume": args.resume, "quiet": args.quiet}
-    if config.trainer.accelerator == "auto" and cuda.is_available() and _is_first_process():
-        tell_gpu("--trainer.accelerator cpu")
     try:
         if members is None:
             summary, text = train(config, args.out, **options), summary_text

@@ -107,6 +107,7 @@ def train(
             with agreed(fabric):
                 dataset = dataset or build_dataset(config.data.name, dict(config.data.options))
                 _log_notices(dataset, fabric)
+                _log_device(config, fabric)
                 plan = _plan(earlier.config, dataset, fabric, has_checkpoint=earlier.has_checkpoint)
                 if earlier.config.training.max_steps is not None:
                     begun = earlier.config.training.max_steps / plan.batches.steps_per_epoch
@@ -151,6 +152,13 @@ def _log_notices(dataset: Dataset, fabric: lightning.fabric.Fabric) -> None:
     repeats = dataset.repeats if fabric.is_global_zero else ""  # it reads all molecules
     for notice in filter(None, (*dataset.notices, dataset.failures, repeats)):
         logger.warning("%s: %s", dataset.source, notice)
+
+
+def _log_device(config: RunConfig, fabric: lightning.fabric.Fabric) -> None:
+    """Name a GPU that was found, after the data are read: naming it starts CUDA."""
+    if config.trainer.accelerator == "auto" and fabric.device.type == "cuda" and fabric.is_global_zero:
+        name = torch.cuda.get_device_name(fabric.device)
+        logger.warning("device: cuda (%s); trainer.accelerator cpu trains without it", name)
 
 
 @dataclass(frozen=True, slots=True)
