@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BAR_SECONDS = 2.0
 FIRST_SECONDS, EVERY_SECONDS = 5.0, 30.0
+LOOK_SECONDS = 1.0  # between two looks of the thread that writes lines
 BYTES, PERCENT = "B", "%"
 PERCENT_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed} passed, {remaining} left"
 LARGE = 100_000  # bars show such numbers as 100k
@@ -230,20 +231,22 @@ def _write_lines(progress: "weakref.ref[Progress]", wait: Callable[[float], bool
         progress: The phase.
         wait: Waits for so many seconds, and returns whether the phase has ended.
     """
-    left = written = before = 0  # seconds to the next line, phase of the last line, phase at the last look
-    while not wait(FIRST_SECONDS):
+    look = min(LOOK_SECONDS, FIRST_SECONDS)
+    left, current, in_phase, written = FIRST_SECONDS, 1, 0.0, 0
+    while not wait(look):
         bar = progress()
         if bar is None:
             return
-        left -= FIRST_SECONDS
-        if left <= 0 or (bar.phase == before and bar.phase != written):
+        left -= look
+        in_phase = in_phase + look if bar.phase == current else 0.0
+        current = bar.phase
+        if left <= 0 or (in_phase >= FIRST_SECONDS and written not in (0, current)):
             try:
                 sys.stderr.write(f"molslice: {bar.line()}\n")
                 sys.stderr.flush()
             except (OSError, ValueError, AttributeError):  # it is closed
                 return
-            left, written = EVERY_SECONDS, bar.phase
-        before = bar.phase
+            left, written = EVERY_SECONDS, current
         del bar  # not kept while this thread waits
 
 
