@@ -205,6 +205,10 @@ class Batch:
         """Return the batch in page-locked memory."""
         return self._change_tensors(lambda tensor: tensor.pin_memory())
 
+    def contiguous(self) -> Self:
+        """Return the batch with each tensor in one piece of memory."""
+        return self._change_tensors(lambda tensor: tensor.contiguous())
+
     def copied_to(self, device: torch.device) -> Self:
         """Return a copy of the batch on a device, also if it is there."""
         return self._change_tensors(lambda tensor: tensor.to(device, copy=True))

@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -28,7 +29,8 @@ MAX_WORKERS = 1024  # more than the cores of any supported machine
 
 _state: list[Any] = []  # of the pool of this worker
 
-# what workers need, imported once; not torch, because on some machines a fork hangs after its import
+# what workers need and is imported once; not torch, because on some machines a process that is forked after
+# its import hangs
 PRELOADED = ["numpy", "rdkit.Chem", "rdkit.Chem.Descriptors"]
 
 PATIENCE_SECONDS = 2.0  # until a missing result means that a worker was killed
@@ -108,24 +110,36 @@ class WorkerPool:
             yield self._result(under_way.popleft())
 
     def begin(
-        self, function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]]
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]
     ) -> Generator[Result]:
-        """Submit all calls, and yield their results in order; see `map`.
+        """Begin the calls one after the other, and yield their results in order; see `map`.
 
         Without workers, a call is computed when its result is asked for. Closing the generator after its
-        first result cancels the calls that have not begun, and waits for the others.
+        first result begins no further call, and waits for the one under way.
         """
         if self._pool is None:
             return (function(*call) for call in arguments)
-        return self._results([self._submit(function, call) for call in arguments])
+        waiting = deque(arguments)
+        futures: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
 
-    def _results(self, futures: Sequence[Future[Result]]) -> Generator[Result]:
-        try:
-            for future in futures:
-                yield self._result(future)
-        except GeneratorExit:
-            wait([future for future in futures if not future.cancel()])
-            raise
+        def begin_next(former: Future[Result] | None = None) -> None:
+            if waiting and (former is None or former.exception() is None):
+                future = self._submit(function, waiting.popleft())
+                futures.put(future)
+                future.add_done_callback(begin_next)
+
+        def results() -> Generator[Result]:
+            try:
+                for _ in arguments:
+                    yield self._result(futures.get())
+            except GeneratorExit:
+                waiting.clear()
+                while not futures.empty():
+                    wait([futures.get()])
+                raise
+
+        begin_next()
+        return results()
 
     def _submit(self, function: Callable[..., Result], call: tuple[Any, ...]) -> Future[Result]:
         assert self._pool is not None

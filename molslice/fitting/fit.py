@@ -8,6 +8,7 @@ boosting on the same rows and features. Nothing is chosen on the held-out rows.
 """
 
 import functools
+import multiprocessing
 import operator
 import os
 import time
@@ -27,7 +28,7 @@ from molslice.data.target_values import listed_values
 from molslice.errors import MolsliceError
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
-from molslice.files.processes import check_workers, count_cores
+from molslice.files.processes import check_workers, count_cores, start_method
 from molslice.files.progress import Phases, Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
@@ -305,7 +306,11 @@ def fit(
             taken = features if len(kept) == len(features) else features[kept]
             taken = replace(taken, conditions=rows.encoded_conditions)
             if encoder is not None:
-                encoder_use = EncoderUse(encoder, device, time.monotonic() - embedding_start, molecules)
+                seconds, beside = (
+                    time.monotonic() - embedding_start,
+                    workers != 0 and _may_start_process(device),
+                )
+                encoder_use = EncoderUse(encoder, device, seconds, molecules, has_process=beside)
             tables = _read_tables(others, options, embed, workers, phases)
             known = learned.known[~learned.test]
             parts = [target_type.num_parts for target_type in rows.types]
@@ -402,6 +407,14 @@ def _divide(data: FitData, *, refit: bool) -> tuple[FitData, FitData, np.ndarray
     return rows, replace(all_rows, test=data.test & ~all_rows.is_learnable, findings=[]), kept
 
 
+def _may_start_process(device: str) -> bool:
+    """Return whether a process of its own may use the device beside the learners."""
+    # where processes are spawned, they would run the main program again
+    return (
+        device == "cuda" and start_method() == "forkserver" and not multiprocessing.current_process().daemon
+    )
+
+
 def _read_for_encoder(
     encoder: Path, device: str, rows: FitData, options: FitOptions, workers: int | None
 ) -> tuple[Callable[[list[str]], np.ndarray], MoleculeStore | None]:
@@ -412,19 +425,18 @@ def _read_for_encoder(
         device: Where it computes.
         rows: The rows of the fit.
         options: Options of the fit.
-        workers: Processes that read SMILES; None on a device uses many for a large table only.
+        workers: Processes that read SMILES; None on a device uses many for large tables only.
 
     Returns:
         The function, and the molecules of the rows; None for them if no networks are trained.
     """
     # mixtures are replaced before they are described, whatever the encoder was trained with
     network = load_encoder(encoder, device, fragment="keep", wildcards="keep")
-    if workers is None:
-        workers = default_workers(network.device, len(rows.smiles))
+    count = default_workers(network.device, len(rows.smiles)) if workers is None else workers
     molecules = None
     if QUALITIES[options.quality].fine_tunes and rows.partner is None:
-        molecules = read_molecules(rows.molecules.canonical, workers)
-    processes_embed = workers > 0 and network.device.type == "cpu"
+        molecules = read_molecules(rows.molecules.canonical, count)
+    processes_embed = count > 0 and network.device.type == "cpu"
     are_read = molecules is not None and network.atom_order == "canonical" and not processes_embed
 
     def embed(smiles: list[str]) -> np.ndarray:

@@ -1,12 +1,14 @@
 """The fine-tuned networks of a fit, on a GPU trained in a process of their own beside the learners."""
 
+import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import torch
 
 from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool
@@ -20,7 +22,8 @@ from molslice.tasks.target_types import Learned
 if TYPE_CHECKING:
     from molslice.fitting.networks import FineTuning
 
-BESIDE_LEARNERS = ("cuda",)  # devices that do not compute the learners
+logger = logging.getLogger(__name__)
+
 MIN_WEIGHT = 0.05  # of the network of the first fold, to train the others
 MIN_PROBED_ROWS = 20  # of a target in the first fold; the weights of fewer rows mean little
 
@@ -35,12 +38,14 @@ class EncoderUse:
         embedding_seconds: Time in which it has embedded all rows, in seconds.
         molecules: The molecules of the rows, which are read once for all folds; None if no network is
             trained.
+        has_process: Whether a process of its own may fine-tune it beside the learners.
     """
 
     model: Path | str
     device: str
     embedding_seconds: float
     molecules: MoleculeStore | None = None
+    has_process: bool = False
 
     def take(self, kept: np.ndarray) -> "EncoderUse":
         """Return the encoder with some of the molecules; `kept` are their places, int [k]."""
@@ -90,23 +95,21 @@ class FoldNetworks:
         self._exits.__exit__(*error)  # pyright: ignore[reportArgumentType]
 
     def begin(self) -> None:
-        """Begin the training in another process, if the encoder is on a GPU.
+        """Begin the training in another process, if the encoder has one.
 
         With limits, the networks learn what the learners expect of them, and wait for the learners.
         """
-        if self.encoder.device not in BESIDE_LEARNERS or self.rows.bounds is not None:
+        if not self.encoder.has_process or self.rows.bounds is not None:
             return
-        from molslice.fitting.networks import train_fold
+        from molslice.fitting.networks import FineTuning
 
         self.choose_epochs(float("inf"))
-        trainings = {
-            kind: self._training(kind, self.rows.learned[:, group.columns])
-            for kind, group in self.groups.items()
-        }
-        pool = self._exits.enter_context(WorkerPool(1, "trains networks", trainings))
-        for kind, training in trainings.items():
-            calls = [(kind, fold) for fold in range(training.num_folds)]
-            self._scores[kind] = pool.begin(train_fold, calls)
+        torch.cuda.empty_cache()  # the other process needs memory
+        pool = self._exits.enter_context(WorkerPool(1, "train networks"))
+        for kind, group in self.groups.items():
+            training = self._training(kind, self.rows.learned[:, group.columns])
+            calls = [(training, fold) for fold in range(training.num_folds)]
+            self._scores[kind] = pool.begin(FineTuning.train, calls)
 
     def choose_epochs(self, seconds: float) -> int:
         """Return the number of epochs of each network for which there is time; 0 for none."""
@@ -161,7 +164,8 @@ class FoldNetworks:
             weights.append(_network_weight(fits, rows, unseen, training.info.kind != "regression"))
             return weights[-1] >= MIN_WEIGHT
 
-        smiles, scores = self.rows.molecules.canonical, self._scores.get(kind)
+        scores = None if kind not in self._scores else _or_here(self._scores[kind], training)
+        smiles = self.rows.molecules.canonical
         networks = fine_tune(training, smiles, scores, pays=pays, progress=progress)
         if networks is None:
             return weights[-1]
@@ -186,6 +190,21 @@ class FoldNetworks:
             kind=kind if self.named else "",
             device=self.encoder.device,
         )
+
+
+def _or_here(scores: Generator[np.ndarray], training: "FineTuning") -> Generator[np.ndarray]:
+    """Yield the results of another process, and train here what it cannot, such as for lack of memory."""
+    done = 0
+    with closing(scores):
+        try:
+            for predicted in scores:
+                yield predicted
+                done += 1
+        except RuntimeError as error:  # of torch
+            reason = str(error).partition("\n")[0]
+            logger.warning("networks are trained after the learners, not beside them: %s", reason)
+    for fold in range(done, training.num_folds):
+        yield training.train(fold)
 
 
 def _network_weight(

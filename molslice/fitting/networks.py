@@ -17,7 +17,6 @@ import torch
 from molslice.data.molecules.base import ArraysOnly
 from molslice.data.molecules.store import MoleculeStore
 from molslice.errors import MolsliceError
-from molslice.files.processes import worker_state
 from molslice.folders.fitted import NETWORKS, network_folder
 from molslice.folders.run import read_run, write_in_half, write_model
 from molslice.inference.fitted import network_scores
@@ -185,11 +184,6 @@ class FineTuning:
         write_model(folder, trained.model.state_dict(), targets, trained.data, config, trained.metadata)
         write_in_half(folder, folder)
         return NetworkPredictor(read_run(folder), str(folder), torch.device(self.device))
-
-
-def train_fold(kind: str, fold: int) -> np.ndarray:
-    """Train the network of a fold in a worker whose state is the training of each kind."""
-    return worker_state()[kind].train(fold)
 
 
 def fine_tune(

@@ -246,7 +246,7 @@ class Pretraining(Task):
             values = _mean_over_features(measure, details.bond_logits, features, model.bond_sizes)
             hidden, molecule = batch.hidden_bonds, batch.bond_index[:, 0].long()
             both = torch.stack([values * hidden, hidden.to(values.dtype)], 1)
-            # on a GPU, unlike `index_add`, in a fixed order
+            # on a GPU, the order of the additions is fixed, unlike in `index_add`
             yield "bonds", both.new_zeros(len(batch), 2).index_put((molecule,), both, accumulate=True)
 
     @property

@@ -124,7 +124,8 @@ class Stepper:
         """Compute in the host's thread what it can of a batch."""
         if isinstance(batch, RowNumbers):
             rows = self.rows
-            return batch if rows is None or rows.device.type != "cpu" else rows.gather(batch)
+            # a copy between devices is asynchronous for contiguous tensors only
+            return batch if rows is None or rows.device.type != "cpu" else rows.gather(batch).contiguous()
         prepare = getattr(self.model, "prepare", None)
         return batch if prepare is None else prepare(batch)
 

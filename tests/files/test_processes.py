@@ -30,30 +30,40 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def slept(seconds):
+def written(folder, number, seconds=0.0):
     time.sleep(seconds)
-    return seconds
+    (folder / str(number)).touch()
+    return number
 
 
-def test_calls_that_have_begun_go_on_while_nobody_waits():
+def test_calls_go_on_while_nobody_waits(tmp_path):
     with WorkerPool(1, "tests") as pool:
-        results = pool.begin(slept, [(0.2,), (0.1,)])
-        time.sleep(1.0)
-        start = time.monotonic()
-        assert list(results) == [0.2, 0.1]
-        assert time.monotonic() - start < 0.2
+        results = pool.begin(written, [(tmp_path, number) for number in range(3)])
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+        assert list(results) == [0, 1, 2]
     with WorkerPool(0, "tests") as pool:
-        assert list(pool.begin(slept, [(0.0,)])) == [0.0]
+        results = pool.begin(written, [(tmp_path, 3), (tmp_path, 4)])
+        assert len(list(tmp_path.iterdir())) == 3
+        assert list(results) == [3, 4]
 
 
-def test_closing_cancels_calls_that_have_not_begun():
+def test_closing_begins_no_further_call_and_waits(tmp_path):
     with WorkerPool(1, "tests") as pool:
-        results = pool.begin(slept, [(0.0,), *[(0.3,)] * 8])
-        next(results)
-        start = time.monotonic()
+        results = pool.begin(written, [(tmp_path, number, 0.5 * (number > 0)) for number in range(9)])
+        assert next(results) == 0
         results.close()
-        assert time.monotonic() - start < 1.5
-        assert list(pool.begin(slept, [(0.0,)])) == [0.0]
+        assert {path.name for path in tmp_path.iterdir()} <= {"0", "1"}
+        assert list(pool.begin(written, [(tmp_path, 9)])) == [9]
+        assert {path.name for path in tmp_path.iterdir()} <= {"0", "1", "9"}
+
+
+def test_a_call_that_fails_is_the_last_one(tmp_path):
+    with WorkerPool(1, "tests") as pool:
+        results = pool.begin(written, [(tmp_path, 0), (tmp_path / "missing", 1), (tmp_path, 2)])
+        assert next(results) == 0
+        with pytest.raises(FileNotFoundError):
+            next(results)
+        assert not (tmp_path / "2").exists()
 
 
 def running(pid):

@@ -299,7 +299,7 @@ def test_networks_without_a_weight_in_the_first_fold_are_left_out(fitted, tmp_pa
 @pytest.fixture
 def beside_learners(monkeypatch):
     """Train networks in another process, which is started as beside a GPU."""
-    monkeypatch.setattr("molslice.fitting.fold_networks.BESIDE_LEARNERS", ("cpu",))
+    monkeypatch.setattr("molslice.fitting.fit._may_start_process", lambda device: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr("molslice.fitting.networks.train", None)  # here
 
@@ -310,10 +310,12 @@ def test_networks_that_are_trained_beside_the_learners_are_the_same(
 ):
     monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
     options = {"members": 2, "encoder": ENCODER, "quality": "best", "quiet": True}
-    fit(fitted[0], target, tmp_path / "a", **options)
+    expected = fit(fitted[0], target, tmp_path / "a", **options)
     request.getfixturevalue("beside_learners")
     about = fit(fitted[0], target, tmp_path / "b", **options)
     assert about["networks"] == 2
+    for one, other in zip(about["results"], expected["results"], strict=True):
+        assert one["weights"] == pytest.approx(other["weights"], abs=1e-3)
     files = sorted((tmp_path / "a" / "networks").rglob("*.safetensors"))
     assert len(files) == 2 * len(target)
     for file in files:  # another number of threads changes the rounding
@@ -332,6 +334,20 @@ def test_networks_beside_the_learners_are_stopped_if_they_are_not_worth_it(
     assert about["networks"] == 0
     assert "fine_tuned" not in about["results"][0]["weights"]
     assert not [path for path in (tmp_path / "m").iterdir() if path.name == "networks"]
+
+
+def test_networks_are_trained_here_if_another_process_cannot(fitted, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
+    monkeypatch.setattr("molslice.fitting.fit._may_start_process", lambda device: True)
+
+    def begin(self, function, calls):
+        yield function(*calls[0])
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+
+    monkeypatch.setattr("molslice.files.processes.WorkerPool.begin", begin)
+    options = {"members": 3, "encoder": ENCODER, "quality": "best", "refit": False, "quiet": True}
+    assert fit(fitted[0], "active", tmp_path / "m", **options)["networks"] == 3
+    assert "trained after the learners, not beside them: CUDA error" in caplog.text
 
 
 def test_an_error_beside_the_learners_is_explained(fitted, beside_learners, tmp_path, monkeypatch):
