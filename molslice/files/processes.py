@@ -123,7 +123,9 @@ class WorkerPool:
         futures: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
 
         def begin_next(former: Future[Result] | None = None) -> None:
-            if waiting and (former is None or former.exception() is None):
+            if former is not None and (former.cancelled() or former.exception() is not None):
+                return
+            if waiting and self._pool is not None:
                 future = self._submit(function, waiting.popleft())
                 futures.put(future)
                 future.add_done_callback(begin_next)

@@ -57,6 +57,17 @@ def test_closing_begins_no_further_call_and_waits(tmp_path):
         assert {path.name for path in tmp_path.iterdir()} <= {"0", "1", "9"}
 
 
+def test_an_error_of_the_block_ends_the_calls(tmp_path, caplog):
+    with pytest.raises(KeyError), WorkerPool(1, "tests") as pool:  # noqa: PT012
+        pool.begin(written, [(tmp_path, number, 0.2) for number in range(5)])
+        wait_until(lambda: (tmp_path / "0").exists())
+        raise KeyError
+    assert len(list(tmp_path.iterdir())) < 3
+    with WorkerPool(1, "tests") as pool:
+        pool.begin(written, [(tmp_path, number, 0.2) for number in range(5, 9)])
+    assert not caplog.records
+
+
 def test_a_call_that_fails_is_the_last_one(tmp_path):
     with WorkerPool(1, "tests") as pool:
         results = pool.begin(written, [(tmp_path, 0), (tmp_path / "missing", 1), (tmp_path, 2)])
