@@ -19,16 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from record import (
-    ROOT,
-    add_finished,
-    describe_hardware,
-    find_commit,
-    list_versions,
-    make_parser,
-    record,
-    write_json,
-)
+from record import ROOT, add_finished, describe_conditions, list_finished, make_parser, record, write_json
 
 from molslice.config import load_config
 from molslice.files.parsing import read_json_object
@@ -85,9 +76,7 @@ def train_once(options: argparse.Namespace) -> dict[str, Any]:
         "device": summary["device"],
         **{key: summary[key] for key in ("parameters", "steps", "seconds", "rows_per_second", "units")},
         **{split: summary[split]["measure"] for split in ("valid", "test")},
-        "commit": find_commit(),
-        "hardware": describe_hardware(),
-        "versions": list_versions(),
+        **describe_conditions(),
     }
     write_json(file, result)
     return result
@@ -95,9 +84,7 @@ def train_once(options: argparse.Namespace) -> dict[str, Any]:
 
 def collect(options: argparse.Namespace) -> Path:
     """Add the finished trainings to the recorded ones; a repeated one takes the place of the former."""
-    finished = sorted((options.runs / "final").glob("*.json"))
-    if not finished:
-        raise SystemExit(f"no training is finished in {options.runs}")
+    finished = list_finished(options.runs, "training")
     rows = add_finished(options.out / f"{NAME}.json", "encoders", finished, lambda row: row["run"])
     payload = {"question": "errors of pretrained encoders on their labels", "sizes": SIZES, "encoders": rows}
     return record(NAME, payload, options.out)

@@ -6,9 +6,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,36 +25,66 @@ Numbers = dict[str, Any]
 
 def measure_predict(path: Path, device: str, *, small: bool = False) -> Numbers:
     """Measure `molslice predict gap-xtb`, and compare predictions of the device and of the CPU."""
+    with measured_rows(("predict", "gap-xtb"), "predicted.csv", path, device, small=small) as rows:
+        tables = [pd.read_csv(written).select_dtypes("number") for written in rows.written]
+        numbers = {**rows.numbers, "seconds_by_default": rows.run("auto")}
+    on_device, on_cpu = tables
+    return {**numbers, "largest_difference": float((on_device - on_cpu).abs().max().max())}
+
+
+def measure_embed(path: Path, device: str, *, small: bool = False) -> Numbers:
+    """Measure `molslice embed encoder-small`, and compare embeddings of the device and of the CPU."""
+    with measured_rows(("embed", "encoder-small"), "embedded.npy", path, device, small=small) as rows:
+        on_device, on_cpu = map(np.load, rows.written)
+    return {**rows.numbers, "largest_difference": float(np.nanmax(np.abs(on_device - on_cpu)))}
+
+
+class MeasuredRows(NamedTuple):
+    """The times of a command for few and for all rows of a table.
+
+    Attributes:
+        numbers: The times in seconds, the number of rows, and the rate.
+        written: What it wrote for few rows on the device and on the CPU.
+        run: Runs the command for all rows on a device, and returns the seconds.
+    """
+
+    numbers: Numbers
+    written: tuple[Path, Path]
+    run: Callable[[str], float]
+
+
+@contextmanager
+def measured_rows(
+    command: tuple[str, str], output: str, path: Path, device: str, *, small: bool
+) -> Iterator[MeasuredRows]:
+    """Measure a command whose time for few rows is its start; its files are removed after the block."""
     table = pd.read_csv(path, usecols=["smiles"])
     few = 20 if small else FEW_ROWS
     table = table.head(3 * few) if small else table
-    with tempfile.TemporaryDirectory() as folder:
-        files = {count: Path(folder) / f"{count}.csv" for count in (few, len(table))}
-        for count, file in files.items():
-            table.head(count).to_csv(file, index=False)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
 
-        def predict(count: int, device: str) -> tuple[float, pd.DataFrame]:
-            out = Path(folder) / "predicted.csv"
-            inputs = ["predict", "gap-xtb", "--input", str(files[count]), "--output", str(out)]
-            seconds, _ = run_command(*inputs, "--device", device)
-            return seconds, pd.read_csv(out)
+        def run(count: int, device: str, prefix: str = "") -> float:
+            rows = folder / f"{count}.csv"
+            table.head(count).to_csv(rows, index=False)
+            files = ["--input", str(rows), "--output", str(folder / f"{prefix}{output}")]
+            seconds, _ = run_command(*command, *files, "--device", device)
+            return seconds
 
-        cold_seconds, _ = predict(few, device)  # compiles kernels
-        start_seconds, on_device = predict(few, device)
-        seconds, _ = predict(len(table), device)
-        cpu_seconds, on_cpu = predict(few, "cpu")
-        default_seconds, _ = predict(len(table), "auto")
-    numbers = on_cpu.select_dtypes("number").columns
-    return {
-        "rows": len(table),
-        "seconds": seconds,
-        "cold_seconds_of_few": cold_seconds,
-        "seconds_of_few": start_seconds,
-        "seconds_of_few_on_cpu": cpu_seconds,
-        "seconds_by_default": default_seconds,
-        "molecules_per_second": rate_of(len(table) - few, seconds - start_seconds),
-        "largest_difference": float((on_device[numbers] - on_cpu[numbers]).abs().max().max()),
-    }
+        cold_seconds = run(few, device)  # compiles kernels
+        start_seconds = run(few, device, "device_")
+        seconds = run(len(table), device)
+        cpu_seconds = run(few, "cpu", "cpu_")
+        numbers = {
+            "rows": len(table),
+            "seconds": seconds,
+            "cold_seconds_of_few": cold_seconds,
+            "seconds_of_few": start_seconds,
+            "seconds_of_few_on_cpu": cpu_seconds,
+            "molecules_per_second": rate_of(len(table) - few, seconds - start_seconds),
+        }
+        written = folder / f"device_{output}", folder / f"cpu_{output}"
+        yield MeasuredRows(numbers, written, partial(run, len(table)))
 
 
 def measure_fit(path: str, target: str, devices: Iterable[str], quality: str) -> Numbers:
@@ -89,35 +121,6 @@ def run_command(*arguments: str) -> tuple[float, str]:
 def rate_of(molecules: int, seconds: float) -> float | None:
     """Return molecules per second; None if there are too few to tell."""
     return molecules / seconds if molecules > 0 and seconds > 0 else None
-
-
-def measure_embed(path: Path, device: str, *, small: bool = False) -> Numbers:
-    """Measure `molslice embed encoder-small`, and compare embeddings of the device and of the CPU."""
-    table = pd.read_csv(path, usecols=["smiles"])
-    few = 20 if small else FEW_ROWS
-    table = table.head(3 * few) if small else table
-    with tempfile.TemporaryDirectory() as folder:
-
-        def embed(count: int, device: str) -> tuple[float, np.ndarray]:
-            rows, out = Path(folder) / f"{count}.csv", Path(folder) / "embedded.npy"
-            table.head(count).to_csv(rows, index=False)
-            inputs = ["embed", "encoder-small", "--input", str(rows), "--output", str(out)]
-            seconds, _ = run_command(*inputs, "--device", device)
-            return seconds, np.load(out)
-
-        cold_seconds, _ = embed(few, device)  # compiles kernels
-        start_seconds, on_device = embed(few, device)
-        seconds, _ = embed(len(table), device)
-        cpu_seconds, on_cpu = embed(few, "cpu")
-    return {
-        "rows": len(table),
-        "seconds": seconds,
-        "cold_seconds_of_few": cold_seconds,
-        "seconds_of_few": start_seconds,
-        "seconds_of_few_on_cpu": cpu_seconds,
-        "molecules_per_second": rate_of(len(table) - few, seconds - start_seconds),
-        "largest_difference": float(np.nanmax(np.abs(on_device - on_cpu))),
-    }
 
 
 def measure_serving(path: Path, device: str, *, small: bool = False) -> Numbers:

@@ -19,7 +19,6 @@ from record import ROOT, group_by, make_parser, record, run_all, spread, write_j
 
 from molslice.config import load_config
 from molslice.files.parsing import read_json_object
-from molslice.folders.run import SUMMARY
 from molslice.training.run import train
 
 NAME = "precision"
@@ -49,8 +48,7 @@ def train_once(runs: Path, attention: str, precision: str, seed: int, epochs: in
         "training.max_epochs": str(epochs),
         "seed": str(seed),
     }
-    train(load_config(CONFIG, list(settings.items())), run, resume=run.exists(), quiet=True)
-    summary = read_json_object(run / SUMMARY)
+    summary = train(load_config(CONFIG, list(settings.items())), run, resume=run.exists(), quiet=True)
     errors = {f"{split}_mae": summary[split]["mae"][TARGET] for split in ("valid", "test")}
     row = {"attention": attention, "precision": precision, "seed": seed, "epochs": epochs}
     write_json(file, {**row, **errors, "steps": summary["steps"], "seconds": summary["seconds"]})

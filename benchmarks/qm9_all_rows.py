@@ -26,9 +26,9 @@ from qm9_levers import CONFIG, TARGET, error_on_rows
 from record import (
     ROOT,
     add_finished,
-    describe_hardware,
+    describe_conditions,
     find_commit,
-    list_versions,
+    list_finished,
     make_parser,
     record,
     write_json,
@@ -97,9 +97,7 @@ def train_once(attention: str, rate: str, epochs: int, options: argparse.Namespa
         "test_mae": error_on_rows(run, "prepared", {"units": "eV"}, options.stores / "valid"),
         "precision": options.precision,
         "seed": options.seed,
-        "commit": find_commit(),
-        "hardware": describe_hardware(),
-        "versions": list_versions(),
+        **describe_conditions(),
     }
     write_json(file, result)
     print(name, result["valid_mae"], result["test_mae"], result["seconds"], flush=True)
@@ -150,9 +148,7 @@ def average(models: str, attention: str, options: argparse.Namespace) -> dict[st
 
 def collect(options: argparse.Namespace) -> Path:
     """Add the finished trainings to the recorded ones; a repeated one takes the place of the former."""
-    recorded, finished = options.out / f"{NAME}.json", sorted((options.runs / "final").glob("*.json"))
-    if not finished:
-        raise SystemExit(f"no attention is finished in {options.runs}")
+    recorded, finished = options.out / f"{NAME}.json", list_finished(options.runs, "attention")
     payload = {
         "question": "MAE in eV on QM9's gap",
         "settings": SETTINGS,

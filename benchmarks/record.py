@@ -98,6 +98,14 @@ def group_by(entries: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, lis
     return groups
 
 
+def list_finished(runs: Path, what: str) -> list[Path]:
+    """Return the results of finished runs; end the program if there are none of `what`."""
+    finished = sorted((runs / "final").glob("*.json"))
+    if not finished:
+        raise SystemExit(f"no {what} is finished in {runs}")
+    return finished
+
+
 def add_finished(
     recorded: Path, key: str, finished: Iterable[Path], identity: Callable[[dict[str, Any]], Any]
 ) -> list[dict[str, Any]]:
@@ -117,16 +125,15 @@ def add_finished(
 def record(name: str, payload: dict[str, Any], out_dir: str | Path) -> Path:
     """Write `payload` with date, commit, hardware and versions to OUT_DIR/NAME.json, and return the path."""
     path = Path(out_dir) / f"{name}.json"
-    content = {
-        "name": name,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": find_commit(),
-        "hardware": describe_hardware(),
-        "versions": list_versions(),
-        **payload,
-    }
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    content = {"name": name, "date": date, **describe_conditions(), **payload}
     write_json(path, content)
     return path
+
+
+def describe_conditions() -> dict[str, Any]:
+    """Return the commit, the hardware and the versions of a measurement."""
+    return {"commit": find_commit(), "hardware": describe_hardware(), "versions": list_versions()}
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
