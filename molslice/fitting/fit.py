@@ -8,7 +8,6 @@ boosting on the same rows and features. Nothing is chosen on the held-out rows.
 """
 
 import functools
-import multiprocessing
 import operator
 import os
 import time
@@ -23,12 +22,11 @@ import numpy as np
 from molslice.chem import FRAGMENTS, STANDARDS, WILDCARDS
 from molslice.data.molecules.csv import checked_units
 from molslice.data.molecules.input_files import check_rereadable, find_files
-from molslice.data.molecules.store import MoleculeStore
 from molslice.data.target_values import listed_values
 from molslice.errors import MolsliceError
 from molslice.files.atomic import atomic_folder
 from molslice.files.cache import file_checksum
-from molslice.files.processes import check_workers, count_cores, start_method
+from molslice.files.processes import check_workers, count_cores
 from molslice.files.progress import Phases, Progress
 from molslice.files.received import LARGEST_ARRAYS
 from molslice.files.tables import NumberFormat
@@ -37,6 +35,7 @@ from molslice.fitting.classes import listed_orders, listed_words
 from molslice.fitting.columns import checked_columns, checked_targets, columns_of_targets, names_without_units
 from molslice.fitting.conditions import cover_conditions
 from molslice.fitting.data import Duplicates, FitData, FitOptions, Limits, Scale, Transform
+from molslice.fitting.encoder_use import EncoderUse, may_start_process, read_for_encoder
 from molslice.fitting.expected_time import expected_seconds
 from molslice.fitting.first_checks import (
     MAX_FOLDS,
@@ -46,7 +45,6 @@ from molslice.fitting.first_checks import (
     check_times,
     refits_all,
 )
-from molslice.fitting.fold_networks import EncoderUse
 from molslice.fitting.quality import QUALITIES
 from molslice.fitting.record import summarize, write_fit
 from molslice.fitting.related import (
@@ -64,7 +62,6 @@ from molslice.fitting.tuning import NOT_TUNED, TrialLog, log_file, log_key, tune
 from molslice.folders.fitted import ENCODER, save_encoder
 from molslice.folders.run import model_file
 from molslice.inference.load import find_model, load_encoder, name_device
-from molslice.inference.smiles_reader import default_workers, read_molecules
 from molslice.learners import Features
 from molslice.learners.gaussian_process import stored_bytes
 from molslice.pretrained import DEFAULT_ENCODER, find_pretrained
@@ -300,16 +297,14 @@ def fit(
                 phases.begin("embedding")
                 save_encoder(partial, model_file(find_model(encoder)))
                 count = processes if device == "cpu" else workers
-                embed, molecules = _read_for_encoder(partial / ENCODER, device, learned, options, count)
+                embed, molecules = read_for_encoder(partial / ENCODER, device, learned, options, count)
             embedding_start = time.monotonic()
             features = learned.features(embed)
             taken = features if len(kept) == len(features) else features[kept]
             taken = replace(taken, conditions=rows.encoded_conditions)
             if encoder is not None:
-                seconds, beside = (
-                    time.monotonic() - embedding_start,
-                    workers != 0 and _may_start_process(device),
-                )
+                seconds = time.monotonic() - embedding_start
+                beside = workers != 0 and may_start_process(device)
                 encoder_use = EncoderUse(encoder, device, seconds, molecules, has_process=beside)
             tables = _read_tables(others, options, embed, workers, phases)
             known = learned.known[~learned.test]
@@ -405,46 +400,6 @@ def _divide(data: FitData, *, refit: bool) -> tuple[FitData, FitData, np.ndarray
         return all_rows, all_rows, np.arange(len(all_rows.smiles))
     # a held-out value without a logarithm is not learned
     return rows, replace(all_rows, test=data.test & ~all_rows.is_learnable, findings=[]), kept
-
-
-def _may_start_process(device: str) -> bool:
-    """Return whether a process of its own may use the device beside the learners."""
-    # where processes are spawned, they would run the main program again
-    return (
-        device == "cuda" and start_method() == "forkserver" and not multiprocessing.current_process().daemon
-    )
-
-
-def _read_for_encoder(
-    encoder: Path, device: str, rows: FitData, options: FitOptions, workers: int | None
-) -> tuple[Callable[[list[str]], np.ndarray], MoleculeStore | None]:
-    """Read the molecules that networks learn, and return a function that embeds SMILES.
-
-    Args:
-        encoder: The folder of the encoder.
-        device: Where it computes.
-        rows: The rows of the fit.
-        options: Options of the fit.
-        workers: Processes that read SMILES; None on a device uses many for large tables only.
-
-    Returns:
-        The function, and the molecules of the rows; None for them if no networks are trained.
-    """
-    # mixtures are replaced before they are described, whatever the encoder was trained with
-    network = load_encoder(encoder, device, fragment="keep", wildcards="keep")
-    count = default_workers(network.device, len(rows.smiles)) if workers is None else workers
-    molecules = None
-    if QUALITIES[options.quality].fine_tunes and rows.partner is None:
-        molecules = read_molecules(rows.molecules.canonical, count)
-    processes_embed = count > 0 and network.device.type == "cpu"
-    are_read = molecules is not None and network.atom_order == "canonical" and not processes_embed
-
-    def embed(smiles: list[str]) -> np.ndarray:
-        if molecules is not None and are_read and smiles is rows.molecules.canonical:
-            return network.embed_store(molecules).values
-        return network.embed(smiles, workers=workers)
-
-    return embed, molecules
 
 
 def _read_tables(

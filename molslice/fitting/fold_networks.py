@@ -3,16 +3,15 @@
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from molslice.data.molecules.store import MoleculeStore
 from molslice.files.processes import WorkerPool
 from molslice.fitting.data import FitData, FitOptions
+from molslice.fitting.encoder_use import EncoderUse
 from molslice.fitting.learner_fits import TargetFit, completed_targets
 from molslice.folders.fitted import FINE_TUNED
 from molslice.learners.fold_averages import by_member
@@ -28,38 +27,8 @@ MIN_WEIGHT = 0.05  # of the network of the first fold, to train the others
 MIN_PROBED_ROWS = 20  # of a target in the first fold; the weights of fewer rows mean little
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderUse:
-    """The trained encoder of a fit.
-
-    Attributes:
-        model: Run folder or name.
-        device: Where it is fine-tuned.
-        embedding_seconds: Time in which it has embedded all rows, in seconds.
-        molecules: The molecules of the rows, which are read once for all folds; None if no network is
-            trained.
-        has_process: Whether a process of its own may fine-tune it beside the learners.
-    """
-
-    model: Path | str
-    device: str
-    embedding_seconds: float
-    molecules: MoleculeStore | None = None
-    has_process: bool = False
-
-    def take(self, kept: np.ndarray) -> "EncoderUse":
-        """Return the encoder with some of the molecules; `kept` are their places, int [k]."""
-        molecules = self.molecules
-        if molecules is None or len(kept) == len(molecules):
-            return self
-        chosen = MoleculeStore.in_memory([molecules.arrays(place) for place in kept.tolist()])
-        return replace(self, molecules=chosen)
-
-
 class FoldNetworks:
     """The networks of all folds, for each kind of what they learn.
-
-    In the `with` block they may be trained in another process.
 
     Args:
         rows: The rows of the fit.
@@ -86,16 +55,9 @@ class FoldNetworks:
         self.options, self.folder, self.named = options, folder, named
         self._epochs: int | None = None
         self._scores: dict[str, Generator[np.ndarray]] = {}
-        self._exits = ExitStack()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._exits.__exit__(*error)  # pyright: ignore[reportArgumentType]
-
-    def begin(self) -> None:
-        """Begin the training in another process, if the encoder has one.
+    def begin(self, exits: ExitStack) -> None:
+        """Begin the training in another process, if the encoder has one; `exits` ends the process.
 
         With limits, the networks learn what the learners expect of them, and wait for the learners.
         """
@@ -105,7 +67,7 @@ class FoldNetworks:
 
         self.choose_epochs(float("inf"))
         torch.cuda.empty_cache()  # the other process needs memory
-        pool = self._exits.enter_context(WorkerPool(1, "train networks"))
+        pool = exits.enter_context(WorkerPool(1, "train networks"))
         for kind, group in self.groups.items():
             training = self._training(kind, self.rows.learned[:, group.columns])
             calls = [(training, fold) for fold in range(training.num_folds)]

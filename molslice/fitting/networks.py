@@ -211,11 +211,11 @@ def fine_tune(
         MolsliceError: The encoder does not fit, or a loss or a prediction is not finite.
     """
     num_folds, num_held = training.num_folds, int((training.folds < 0).sum())
-    results = scores or map(training.train, range(num_folds))
+    scores = scores or (training.train(fold) for fold in range(num_folds))
     shape = training.targets.shape[-2:]
     unseen, held_out = np.full(shape, np.nan), np.empty((num_folds, num_held, shape[-1]))
     progress(0, num_folds)
-    for fold, predicted in enumerate(results):
+    for fold, predicted in enumerate(scores):
         rows = training.rows(fold)
         if not np.isfinite(predicted).all():
             molecule = smiles[int(rows[~np.isfinite(predicted).all(1)][0])]
@@ -226,8 +226,7 @@ def fine_tune(
         unseen[rows_of_fold], held_out[fold] = np.split(predicted, [len(rows_of_fold)])
         progress(fold + 1, num_folds)
         if fold == 0 and not pays(rows_of_fold, unseen[rows_of_fold]):
-            if scores is not None:
-                scores.close()
+            scores.close()
             shutil.rmtree(training.folder_of(fold).parent)
             with contextlib.suppress(OSError):  # it has networks of another kind
                 (training.folder / NETWORKS).rmdir()

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from molslice.fitting.data import FitData, FitOptions
-from molslice.fitting.fold_networks import EncoderUse, FoldNetworks
+from molslice.fitting.encoder_use import EncoderUse
+from molslice.fitting.fold_networks import FoldNetworks
 from molslice.fitting.folds import assign_folds
 from molslice.fitting.learner_fits import (
     LearnerFits,
@@ -104,9 +105,8 @@ def fit_stacks(
         networks = None
         if encoder is not None and tried:
             networks = FoldNetworks(rows, tried, folds[0], encoder, options, place, named=len(groups) > 1)
-            exits.enter_context(networks)
             if deadline == float("inf"):
-                networks.begin()
+                networks.begin(exits)
         fitted = work.fit_targets()
         left_out, folds = work.left_out, work.folds
         if networks is not None and (epochs := networks.choose_epochs(deadline - time.monotonic())):

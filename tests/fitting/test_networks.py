@@ -121,9 +121,9 @@ def test_small_folds_have_networks(sizes, smiles, targets, tmp_path, caplog):
     folds = folds[np.argsort(order)]
     some = slice(len(folds))
     info = TargetInfo.of_training(("a",), ("",), "regression", targets[some, :1])
-    found = tune(smiles[some], targets[some, :1], tmp_path, info, folds)
-    assert np.isfinite(found.unseen).all()
-    assert found.held_out.shape == (3, 0, 1)
+    networks = tune(smiles[some], targets[some, :1], tmp_path, info, folds)
+    assert np.isfinite(networks.unseen).all()
+    assert networks.held_out.shape == (3, 0, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["networks"]
     assert not caplog.records
 
@@ -299,7 +299,7 @@ def test_networks_without_a_weight_in_the_first_fold_are_left_out(fitted, tmp_pa
 @pytest.fixture
 def beside_learners(monkeypatch):
     """Train networks in another process, which is started as beside a GPU."""
-    monkeypatch.setattr("molslice.fitting.fit._may_start_process", lambda device: True)
+    monkeypatch.setattr("molslice.fitting.fit.may_start_process", lambda device: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr("molslice.fitting.networks.train", None)  # here
 
@@ -338,7 +338,7 @@ def test_networks_beside_the_learners_are_stopped_if_they_are_not_worth_it(
 
 def test_networks_are_trained_here_if_another_process_cannot(fitted, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("molslice.fitting.fold_networks.MIN_WEIGHT", 0.0)  # they are trained for one epoch
-    monkeypatch.setattr("molslice.fitting.fit._may_start_process", lambda device: True)
+    monkeypatch.setattr("molslice.fitting.fit.may_start_process", lambda device: True)
 
     def begin(self, function, calls):
         yield function(*calls[0])
@@ -399,5 +399,5 @@ def test_molecules_are_read_once_for_all_folds_and_both_stages(fitted, tmp_path,
 
 
 def test_networks_learn_wildcards_that_are_kept(smiles, targets, tmp_path):
-    found = tune([f"*.{text}" for text in smiles], targets, tmp_path)
-    assert np.isfinite(found.unseen[FOLDS >= 0]).all()
+    networks = tune([f"*.{text}" for text in smiles], targets, tmp_path)
+    assert np.isfinite(networks.unseen[FOLDS >= 0]).all()

@@ -290,8 +290,8 @@ def test_a_run_with_a_variance_is_fine_tuned_by_fit(run, tmp_path):
     folds = np.arange(24) % 2
     molecules = read_molecules(smiles)
     training = FineTuning(run, molecules, sizes, info, folds, tmp_path, epochs=1, seed=0)
-    found = fine_tune(training, smiles)
-    assert np.isfinite(found.unseen).all()
+    networks = fine_tune(training, smiles)
+    assert np.isfinite(networks.unseen).all()
     network = load_network(network_folder(tmp_path, 0))
     assert (network.data.predicts_variance, network.has_spread(PLAIN)) == (False, False)
 
