@@ -11,10 +11,9 @@ computed before. The rates are molecules per second of processor time, of forwar
 
 import argparse
 import copy
-import dataclasses
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,8 @@ class Folds:
         self.weights = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
         codes = [path_codes(batch.adjacency) for batch in self.batches if batch.adjacency is not None]
         self.codes = [{name: getattr(code, name) for name in CODES} for code in codes]
-        self.stacked_batch, self.stacked_codes = stack(map(tensors_of, self.batches)), stack(self.codes)
+        self.stacked_batch = stack([batch.tensors for batch in self.batches])
+        self.stacked_codes = stack(self.codes)
         self._codes: Tensors = {}  # of the batch under way
         graphormer.path_codes = lambda adjacency: PathCodes(**self._codes)  # noqa: ARG005
 
@@ -103,21 +103,12 @@ def choose_batches(number: int, rows: int) -> list[MoleculeBatch]:
     shape, batches = max(shapes.items(), key=lambda entry: len(entry[1]))
     chosen: list[Any] = []
     for batch in batches[:number]:
-        numbers = torch.full((shape.rows,), -1)
-        numbers[: len(batch)] = torch.from_numpy(batch)
-        chosen.append(stored.gather(RowNumbers(numbers, shape.width)))
+        chosen.append(stored.gather(RowNumbers.filled(batch, shape.rows, shape.width)))
     return chosen
 
 
-def tensors_of(batch: MoleculeBatch) -> Tensors:
-    """Return the tensors of a batch by name."""
-    values = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
-
-
-def stack(mappings: Any) -> Tensors:  # noqa: ANN401
+def stack(mappings: Sequence[Tensors]) -> Tensors:
     """Stack tensors of the same name."""
-    mappings = list(mappings)
     return {name: torch.stack([tensors[name] for tensors in mappings]) for name in mappings[0]}
 
 

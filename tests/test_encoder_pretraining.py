@@ -1,14 +1,13 @@
 """The program that pretrains encoders, on the CPU with few molecules and a small model."""
 
 import json
-import os
 import signal
 
 import pytest
 
-from molslice.training.trainer import Trainer
 from tests.data.molecules.corpora import make_corpus
 from tests.programs import load_program
+from tests.stopping import signal_at
 
 
 @pytest.fixture
@@ -31,17 +30,9 @@ def words(tmp_path):
 
 
 def test_a_stopped_training_is_continued_and_recorded_once(program, words, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        record_step = Trainer._record_step
-
-        def stop(self, batch, loss):
-            record_step(self, batch, loss)
-            if self.progress.step == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-        patch.setattr(Trainer, "_record_step", stop)
-        with pytest.raises(SystemExit, match="stopped at step 2 of .* the same command continues"):
-            program.main(words)
+    stopped = pytest.raises(SystemExit, match="stopped at step 2 of .* the same command continues")
+    with signal_at(2, signal.SIGTERM), stopped:
+        program.main(words)
     with pytest.raises(SystemExit, match="no training is finished"):
         program.main([*words, "--collect"])
     program.main(words)

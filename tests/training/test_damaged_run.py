@@ -1,11 +1,9 @@
 """A damaged or forged file of a run is named in one line; nothing in it is run, and nothing is lost."""
 
 import math
-import os
 import pickle
 import random
 import shutil
-import signal
 import warnings
 from pathlib import Path
 
@@ -15,8 +13,8 @@ import torch
 from molslice.folders.run import DATA, LAST_CHECKPOINT, METRICS, MODEL, SUMMARY
 from molslice.training.run import train
 from molslice.training.state import load_checkpoint
-from molslice.training.trainer import Trainer
 from molslice.types import MolsliceError
+from tests.stopping import signal_at
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +25,9 @@ def config(build_config):
 @pytest.fixture(scope="module")
 def stopped(config, tmp_path_factory):
     """A run that was stopped at step 11 of 24."""
-    original, folder = Trainer._record_step, tmp_path_factory.mktemp("stopped") / "run"
-
-    def interrupted(self, batch, loss):
-        original(self, batch, loss)
-        if self.progress.step == 11:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_record_step", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="step 11 of 24"):
-            train(config, folder, quiet=True)
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with signal_at(11), pytest.raises(KeyboardInterrupt, match="step 11 of 24"):
+        train(config, folder, quiet=True)
     return folder
 
 

@@ -20,6 +20,7 @@ from molslice.training.run import train
 from molslice.training.state import load_checkpoint
 from molslice.training.trainer import interruptible
 from molslice.types import MolsliceError
+from tests.stopping import signal_at
 
 # Kills its children at the moments named; a child is forked before anything was trained. Batches: 8 an epoch.
 KILLER = """
@@ -151,49 +152,28 @@ def test_another_seed_ends_elsewhere(build_config, whole, tmp_path):
         assert_equal_runs(whole, tmp_path / "other")
 
 
-def test_a_run_by_muon_continues_as_one_that_was_not_interrupted(build_config, tmp_path, monkeypatch):
-    from molslice.training.trainer import Trainer
-
+def test_a_run_by_muon_continues_as_one_that_was_not_interrupted(build_config, tmp_path):
     config = build_config(optimizer={"name": "muon"}, training={"max_epochs": 2, "checkpoint_every_steps": 3})
     train(config, tmp_path / "whole", quiet=True)
-    original = Trainer._record_step
-
-    def interrupted(self, batch, loss):
-        original(self, batch, loss)
-        if self.progress.step == 7:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Trainer, "_record_step", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="step 7 of 16"):
+    with signal_at(7), pytest.raises(KeyboardInterrupt, match="step 7 of 16"):
         train(config, tmp_path / "run", quiet=True)
     state = torch.load(tmp_path / "run" / LAST_CHECKPOINT, weights_only=True)["optimizer"]["state"]
     assert {tuple(moments) for moments in state.values()} == {
         ("momentum_buffer",),
         ("step", "exp_avg", "exp_avg_sq"),
     }
-    monkeypatch.setattr(Trainer, "_record_step", original)
     train(config, tmp_path / "run", resume=True, quiet=True)
     assert_equal_runs(tmp_path / "whole", tmp_path / "run")
 
 
-def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path, monkeypatch):
-    from molslice.training.trainer import Trainer
-
-    original = Trainer._record_step
-
-    def interrupted(self, batch, loss):
-        original(self, batch, loss)
-        if self.progress.step == 8:  # where a validation is due
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Trainer, "_record_step", interrupted)
+def test_an_interrupt_leaves_a_run_that_continues(config, whole, tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match="step 8 of 24; .*--resume"):
+    # a validation is due after step 8
+    with signal_at(8), pytest.raises(KeyboardInterrupt, match="step 8 of 24; .*--resume"):
         train(config, tmp_path / "run", quiet=True)
     assert signal.getsignal(signal.SIGINT) is before
     # resuming from an earlier checkpoint would end alike, with steps computed twice
     assert load_checkpoint(tmp_path / "run" / LAST_CHECKPOINT)[1].step == 8
-    monkeypatch.setattr(Trainer, "_record_step", original)
     train(config, tmp_path / "run", resume=True, quiet=True)
     assert_equal_runs(whole, tmp_path / "run")
 
