@@ -205,9 +205,12 @@ class Batch:
         """Return the batch in page-locked memory."""
         return self._change_tensors(lambda tensor: tensor.pin_memory())
 
-    def contiguous(self) -> Self:
-        """Return the batch with each tensor in one piece of memory."""
-        return self._change_tensors(lambda tensor: tensor.contiguous())
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the batch by name, without the tensors of inner batches."""
+        batch: Any = self
+        values = {entry.name: getattr(batch, entry.name) for entry in fields(batch)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def copied_to(self, device: torch.device) -> Self:
         """Return a copy of the batch on a device, also if it is there."""

@@ -163,8 +163,8 @@ def is_running(pid):
 
 
 def test_numbers_that_are_not_finite_are_named(program):
-    found = program.differences_of([1.0, float("nan"), 1.0], [1.0, 1.0, 1.5])
-    assert program.finite(found) == {
+    compared = program.differences_of([1.0, float("nan"), 1.0], [1.0, 1.0, 1.5])
+    assert program.finite(compared) == {
         "largest": "nan",
         "first_step_that_differs": 1,
         "first_20": [0.0, "nan", 0.5],

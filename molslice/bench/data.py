@@ -4,7 +4,6 @@
 line of JSON, see `outcome_of`. Each stage has its own process, so that its peak memory belongs to this stage.
 """
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -328,21 +327,18 @@ def _gathering(job: DataJob) -> Iterator[Done]:
         raise MolsliceError("the rows would take too much of the memory of the device")
     for rows in itertools.chain.from_iterable(map(order.epoch, itertools.count())):
         shape = order.shape_of(rows)
-        numbers = torch.full((shape.rows,), -1)
-        numbers[: len(rows)] = torch.from_numpy(rows)
-        batch = stored.gather(RowNumbers(numbers.to(device), shape.width))
+        batch = stored.gather(RowNumbers.filled(rows, shape.rows, shape.width).to(device))
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        tensors = (getattr(batch, field.name) for field in dataclasses.fields(batch))
-        yield Done(len(rows), sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor)), 1)
+        yield Done(len(rows), sum(tensor.nbytes for tensor in batch.tensors.values()), 1)
 
 
 def _order(job: DataJob, dataset: StoredMolecules) -> TokenBudgetBatches:
-    rows, limits = dataset.labeled_rows("train"), (job.token_budget, job.batch_size)
-    sizes = dict(zip(("token_budget", "batch_size"), limits, strict=True))
+    rows = dataset.num_tokens, dataset.labeled_rows("train")
+    limits: dict[str, Any] = {"token_budget": job.token_budget, "batch_size": job.batch_size}
     if job.stage == "gather":
-        return FixedShapeBatches(dataset.num_tokens, rows, **sizes, seed=job.seed)
-    return TokenBudgetBatches(dataset.num_tokens, rows, **sizes, shuffle=True, seed=job.seed)
+        return FixedShapeBatches(*rows, **limits, seed=job.seed)
+    return TokenBudgetBatches(*rows, **limits, shuffle=True, seed=job.seed)
 
 
 def _padding(job: DataJob) -> Numbers:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ class RowNumbers(Batch):
 
     rows: Int[Tensor, " B"]
     width: int
+
+    @classmethod
+    def filled(cls, rows: np.ndarray, size: int, width: int) -> Self:
+        """Fill up row numbers to a number of rows with empty ones."""
+        return cls(torch.from_numpy(np.pad(rows, (0, size - len(rows)), constant_values=-1)), width)
 
     def __len__(self) -> int:
         return self.rows.shape[0]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from molslice.config import TrainingConfig
 from molslice.data.base import Dataset, RowNumbers
@@ -111,12 +110,10 @@ class TrainingBatches:
     def _numbered(self, rows: np.ndarray, present: int, shape: BatchShape, hide: int) -> list[MicroBatch]:
         """Return the parts of a batch of fixed shape, filled up to equal sizes."""
         stride = self.world * self.accumulate
-        numbers = np.full((self.accumulate, -(-shape.rows // stride)), -1, np.int64)
         micro_batches = []
-        for number, filled in enumerate(numbers):
+        for number in range(self.accumulate):
             chosen = rows[number * self.world + self.rank :: stride]
-            filled[: len(chosen)] = chosen
-            batch = RowNumbers(torch.from_numpy(filled), shape.width)
+            batch = RowNumbers.filled(chosen, -(-shape.rows // stride), shape.width)
             micro_batches.append(MicroBatch(batch, len(rows), present, size=len(chosen), draw=hide))
         return micro_batches
 

@@ -124,8 +124,7 @@ class Stepper:
         """Compute in the host's thread what it can of a batch."""
         if isinstance(batch, RowNumbers):
             rows = self.rows
-            # a copy between devices is asynchronous for contiguous tensors only
-            return batch if rows is None or rows.device.type != "cpu" else rows.gather(batch).contiguous()
+            return batch if rows is None or rows.device.type != "cpu" else rows.gather(batch)
         prepare = getattr(self.model, "prepare", None)
         return batch if prepare is None else prepare(batch)
 

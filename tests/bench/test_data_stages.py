@@ -28,12 +28,12 @@ def test_batches_count_molecules_batches_bytes_and_padding(tmp_path):
 
 
 def test_a_device_gathers_batches_of_fixed_shapes(tmp_path):
-    found = of_store("gather", store(tmp_path / "store", [4, 4, 4, 0]), batch_size=3)
-    assert (found["outcome"], found["molecules"], found["batches"]) == ("ok", 3, 1)
+    gathered = of_store("gather", store(tmp_path / "store", [4, 4, 4, 0]), batch_size=3)
+    assert (gathered["outcome"], gathered["molecules"], gathered["batches"]) == ("ok", 3, 1)
     rows, width, most = 3, 4, 3  # molecules, atoms and bonds
     inputs = rows * width * (9 + 1 + width) + rows * most * (3 * 8 + 3)
-    assert found["bytes"] == inputs + rows * (4 + 8)  # targets and row numbers
-    assert found["padding_share"] == pytest.approx(0.0)
+    assert gathered["bytes"] == inputs + rows * (4 + 8)  # targets and row numbers
+    assert gathered["padding_share"] == pytest.approx(0.0)
 
 
 def test_reading_counts_the_bytes_of_molecules(tmp_path):

@@ -509,6 +509,7 @@ def test_rows_without_room_on_the_device_are_gathered_by_the_host(build_stepper,
         (given,) = batch.micro_batches
         gathered = given.prepared(stepper._prepare_ahead)
         assert isinstance(gathered.batch, MoleculeBatch)
+        assert all(tensor.is_contiguous() for tensor in gathered.batch.tensors.values())
         result = stepper.step(batch._replace(micro_batches=[gathered]), number, 1e-3)
         assert torch.equal(result, plain.step(batch, number, 1e-3))
     shapes = {form[0][:2] for form in stepper.graphs._steps}

@@ -85,7 +85,8 @@ def _adjacency(
     codes = bond_codes(features)
     for one, other in ((begin, end), (end, begin)):
         flat.scatter_(1, torch.where(one < 0, width * width, one * width + other), codes)
-    return flat[:, :-1].reshape(len(ends), width, width)
+    # in one piece, so that a copy to a device is asynchronous
+    return flat[:, :-1].reshape(len(ends), width, width).contiguous()
 
 
 def _needed_arrays(store: MoleculeStore) -> dict[str, np.ndarray]:
